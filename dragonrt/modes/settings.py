@@ -49,7 +49,7 @@ class Settings:
 
     @property
     def late(self) -> bool:
-        """Whether the device reads the question when a prediction is first wanted."""
+        """Whether the device reads the question only when the first prediction is wanted."""
         return False
 
     @property
@@ -59,32 +59,32 @@ class Settings:
 
     @property
     def weighs(self) -> str:
-        """The option by which the mode, not the user, weighs other sides; "" if there is none."""
+        """The option that makes the mode weigh other sides, not the user; "" if it is not set."""
         return ""
 
     @property
     def keeps_drafts(self) -> bool:
-        """Whether the device sends target tokens only."""
+        """Whether the device sends target tokens, but no drafts and no distributions."""
         return False
 
     @property
     def redacts(self) -> bool:
-        """Whether some target tokens are withheld, too."""
+        """Whether the device withholds some of the target tokens, too."""
         return False
 
     @property
     def pads(self) -> bool:
-        """Whether every frame has one of a few sizes."""
+        """Whether every frame is padded to one of a few sizes."""
         return False
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """Seconds between the frames of a constant rate, 0: there is none; ticks of one budget."""
+        """(seconds of a tick, 0 without a constant rate; ticks of a budget): see `--traffic`."""
         return 0.0, 0
 
     @property
     def relevance_floor(self) -> float | None:
-        """The relevance floor of questions that set none."""
+        """The relevance floor of questions that set none; None if they have none then."""
         return None
 
     @property
@@ -94,23 +94,23 @@ class Settings:
 
     @property
     def level(self) -> Disclosure | None:
-        """The level of disclosure, of a mode that has several."""
+        """The level of disclosure; None in a mode that has only one."""
         return None
 
     @property
     def levels(self) -> "Sequence[Settings]":
-        """These settings, then those of each level that discloses less, as far as they fit."""
+        """These settings, then the same at each level that discloses less, where the rest fits."""
         return (self,)
 
 
 def check_codec(name: str, *, because: str = "") -> None:
-    """Refuse an unknown codec, and one without distributions if `because`."""
+    """Raise DragonError for an unknown codec or, with `because`, for one without distributions."""
     if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
 
 
 def check_verifies(name: str, code: str) -> None:
-    """Refuse a codec that sends no distributions where the rule verifies with them."""
+    """Raise DragonError if the rule `name` verifies with distributions and the codec sends none."""
     check_codec(code)
     sends = codec(code, 2).sends_distributions
     if speculative_rule(name, Noise(0), Sampler()).sends_distributions and not sends:
@@ -127,7 +127,7 @@ UNREAD = (
 
 
 class Host(Protocol):
-    """The side that prepares a mode's resources.
+    """A side as it prepares the resources of a mode.
 
     `marker` are the tokens that another side reads for withheld ones, `profile` is the side's
     offline decode profile, if it has one.
@@ -145,20 +145,20 @@ class Host(Protocol):
     def profile(self) -> DecodeProfile | None: ...
 
     def controller(self, name: str) -> Controller:
-        """Return the controller of a specification. Raises ControlError."""
+        """Return the controller that `name` gives to `--controller`. Raises ControlError."""
 
     def verifier(self, file: str | None, target: str) -> TokenVerifier:
-        """Return the file's verifier, or the bundled one, for a target of that fingerprint.
+        """Return the verifier in `file`, or if None one for the target model of that fingerprint.
 
-        Raises ControlError if it does not fit.
+        Raises ControlError if none fits the two models.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """Another side: its `weight` in the mixture, above 0, and what returns its model's fingerprint.
+    """Another side: its `weight` in the mixture, above 0, and the fingerprint of its model.
 
-    `fingerprint` raises DragonError while the side is not connected.
+    `fingerprint()` raises DragonError while the side is not connected.
     """
 
     weight: float
@@ -167,9 +167,9 @@ class Counterpart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """A side's parts of an answer besides question and settings, in any mode.
+    """What a side needs for an answer besides question and settings; each mode adds its own.
 
-    `marker` are the tokens that the cloud reads for withheld ones. A mode adds its own.
+    `vocabulary` counts tokens; `marker` are the tokens that the cloud reads for withheld ones.
     """
 
     vocabulary: int
@@ -178,7 +178,7 @@ class Resources:
 
     @classmethod
     def of(cls, host: Host, **own: Any) -> Self:
-        """Return the resources of a side's host, with the mode's `own`."""
+        """Return resources of what the host has for all modes, and of the mode's `own` fields."""
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 
@@ -187,15 +187,15 @@ R = TypeVar("R", bound=Resources)
 
 
 class ModeEntry(ABC, Generic[S, R]):
-    """One mode.
+    """What the rest of the program knows of one mode.
 
     Attributes:
         settings: the class of its settings.
         help: a line for the help of `--mode`.
         model: the device's default model.
-        exact: the text is the target's, to the token.
-        several: the other sides are workers that the user names.
-        unread: the use of the device's documents if the text is not drawn from them.
+        exact: whether each token of the text is the target token.
+        several: whether the other sides are workers that the user names, not one cloud.
+        unread: what the device's documents are for if the text is not drawn from them, else None.
     """
 
     settings: type[S]
@@ -211,30 +211,30 @@ class ModeEntry(ABC, Generic[S, R]):
 
     @abstractmethod
     def device(self, question: Question, settings: S, resources: R) -> Mode:
-        """Return the machine of the device."""
+        """Return a new Mode for one answer on the device."""
 
     @abstractmethod
     def cloud(self, question: Question, settings: S, resources: R) -> Mode:
-        """Return the machine of another side."""
+        """Return a new Mode for one answer on a cloud or worker."""
 
     @abstractmethod
     def prepare(self, host: Host, others: Mapping[str, Counterpart], settings: S) -> R:
-        """Return the resources of a side, whose other sides are given by name, of a cloud none.
+        """Return the resources of `host`; `others` are its other sides by name, none on a cloud.
 
         Raises DragonError for parts that do not fit the models.
         """
 
     def check(self, settings: S, model: str) -> None:
-        """Read the files that settings name, before a model of that name is loaded.
+        """Check the files that settings name, if any, before a model of that name is loaded.
 
         Raises ControlError for a file that does not hold what the settings say.
         """
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the resources of the next answer, after the answer that has these records."""
+        """Return the resources of the next answer, given those of the last and its records."""
         return resources
 
     @abstractmethod
     def statistics(self, answer: AnswerCounts) -> dict[str, Any]:
-        """Return the figures that only this mode has."""
+        """Return the statistics of an answer that only this mode has, by name."""

@@ -83,7 +83,7 @@ class SprinterSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprinterResources(Resources):
-    """`verifier` is the device's, trained for the two models."""
+    """What a side needs in mode sprinter: a device the verifier trained for the two models."""
 
     verifier: TokenVerifier | None = None
 
@@ -188,7 +188,7 @@ class SprinterDrafting(Drafting):
 
 
 class SprinterJudging(Judging):
-    """The text continues with one token, the drafted one if it is accepted."""
+    """Accepts or replaces the one token of a block, with which the text continues."""
 
     adds_token = False
 

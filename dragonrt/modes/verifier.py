@@ -48,7 +48,7 @@ LARGEST_READING = 2**27
 
 
 class Judging(ABC):
-    """Reads blocks of `codec` in one mode, and verifies them: pure, run outside the loop."""
+    """Reads and answers blocks on a cloud in one mode: pure, and run beside the event loop."""
 
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
@@ -59,7 +59,7 @@ class Judging(ABC):
     codec: Codec
 
     def read(self, block: Block) -> ReadBlock:
-        """Return the content of a block. Raises DragonError for one that cannot be read."""
+        """Return the decoded content of a Block. Raises DragonError for one that cannot be read."""
         size, longest = len(block.payload), self.codec.longest
         if size > longest:
             raise ModeError(
@@ -70,14 +70,14 @@ class Judging(ABC):
 
     @abstractmethod
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
-        """Return the answer, given the predictions from the block's step on.
+        """Return a verdict or uploads. `predictions[n]` is for the step `block.step + n`.
 
-        The text continues with the accepted tokens and the verdict's token, after Uploads with the
-        tokens that the next block gives as decided.
+        After a verdict the text continues with the accepted tokens and the verdict's token, after
+        Uploads with the tokens that the next block gives as decided.
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:
-        """Return the token of `step` that is decided without a block."""
+        """Return the token of `step` without a block. A mode that `decodes` implements it."""
         raise NotImplementedError
 
 
@@ -104,9 +104,9 @@ class _Found:
 
 
 class BlockVerifier(Mode):
-    """Implements Mode for a cloud, which verifies the blocks of a device.
+    """The Mode of a cloud: verifies a device's blocks one by one by a Judging.
 
-    If it decodes by itself, blocks are read as they come, so they must be short.
+    If the Judging `decodes`, a block is decoded at once when it comes, so it must be short.
     """
 
     def __init__(self, judging: Judging, question: Question, resources: Resources) -> None:
@@ -387,7 +387,7 @@ class BlockVerifier(Mode):
 
 
 class VerifiedMode(ModeEntry[S, R]):
-    """A mode whose cloud verifies blocks by its `judging`."""
+    """A mode whose cloud verifies blocks; `judging` makes the Judging of one answer."""
 
     judging: Callable[[Question, S, R], Judging]
 

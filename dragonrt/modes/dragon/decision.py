@@ -36,7 +36,7 @@ REMEMBERED = 512
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decided token, the drafts that decide it, and their mixture if there is one."""
+    """A decided token, the drafts of its step if known, and their mixture if it was computed."""
 
     step: int
     token: int
@@ -46,7 +46,7 @@ class Decided:
     ruling: Ruling = DISCLOSED
 
     def event(self, side: Side, cause: Cause, waited: float, share: float) -> TokenDecided:
-        """Return the event of the decision; `share` is the device's if nothing is mixed."""
+        """Return the event on `side`; `waited` in s, `share` the device's if nothing is mixed."""
         token, mixed, carrier = self.token, self.mixed, None
         own = theirs = None  # whether each side drafted the token, if that is known
         if self.own is not None:
@@ -71,7 +71,7 @@ class Decided:
 
 
 def guards_of(setup: DragonSetup) -> Guards | None:
-    """Return the guards of a device that sends no drafts, otherwise None (SPEC 1.10, 1.11)."""
+    """Return what checks each token on a device that sends no drafts, else None (SPEC 1.10)."""
     question, settings = setup.question, setup.settings
     if not setup.keeps_drafts:
         return None
@@ -83,7 +83,7 @@ def guards_of(setup: DragonSetup) -> Guards | None:
 
 
 class Decision:
-    """Mixes the drafts of one answer."""
+    """Computes the target tokens of one answer from both sides' drafts."""
 
     def __init__(self, setup: DragonSetup) -> None:
         self._setup = setup
@@ -100,7 +100,7 @@ class Decision:
         """Moving averages of how often each side's draft becomes the target."""
 
     def received(self, message: Draft) -> SideDraft:
-        """Return the other side's draft, decoded if that is quick.
+        """Return the other side's draft; its distribution is decoded only if that is quick.
 
         Raises CodecError, and ModeError for a draft that no codec made.
         """
@@ -122,7 +122,7 @@ class Decision:
         )
 
     def at_once(self, own: SideDraft, theirs: SideDraft) -> Decided | None:
-        """Mix the drafts of a step; return None if that is too slow for the event loop."""
+        """Return the target of a step's drafts; None if mixing is too slow for the event loop."""
         longest = max(len(own.payload), len(theirs.payload))
         if self._light is None or self.left <= 0 or longest > LIGHT_BYTES:
             return None
@@ -130,7 +130,7 @@ class Decision:
         return self._mixed(own, theirs)
 
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work:
-        """Return the Work that mixes the drafts of the next step; its result is a Decided."""
+        """Return the Work that mixes two drafts, `theirs` of `peer`; its result is a Decided."""
 
         def postprocess(_: Sequence[Prediction]) -> Decided:
             found = theirs
@@ -142,7 +142,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return the target token of a step's two drafts; None if that is slow to compute."""
+        """Return the target token of two drafts of a step; None if that is slow to compute."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -157,9 +157,9 @@ class Decision:
     def compared(
         self, device: float | None, cloud: float | None, *, expected: bool = False
     ) -> None:
-        """Add a sample of each side's acceptance: the one that Eq. 5 expects, or the observed one.
+        """Add a sample per side to `acceptance`: the one that Eq. 5 expects, or the observed one.
 
-        An observed one is 1 or 0, None without a draft. Only the kind that this answer uses counts.
+        An observed one is 1 or 0, None without a draft. `DragonSetup.expects` says which are used.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):
@@ -197,9 +197,9 @@ class Decision:
 def ranked(
     count: int, token: int, own: SideDraft, theirs: SideDraft | None
 ) -> Sequence[TokenRanked]:
-    """Return the probability of the decided `token`, and the `count` likeliest tokens.
+    """Return an event with the target's probability of `token` and its `count` likeliest tokens.
 
-    Without `theirs` the own distribution is the target. Empty where one is not decoded.
+    Without `theirs` the own distribution is the target. Empty if a distribution is not decoded.
     """
     drafts = [own] if theirs is None else [own, theirs]
     known = [each.distribution for each in drafts if each.distribution is not None]

@@ -40,12 +40,12 @@ LARGEST_LOSS = 100.0
 class Draft(SessionMessage, frozen=True):
     """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
-    `prefix_hash` is of the text before `step`, `relevance` the h of SPEC 1 (log-sum-exp of the
-    relevances), `payload` the codec's bytes. `kept` is the logarithm of the share of its weight
-    that the sender keeps: below 0 in a value that some of its documents do not hold (SPEC 5). The
-    sender has decided the first `step - ahead` tokens; `decided_hash` is the low half of their
-    hash. A scheduler uses the times: `decode_us` of the forward (0: none), `time_us` of the
-    sending, `echo_us` the receiver's newest time and its hold.
+    `prefix_hash` is that of the text before `step`, `relevance` the sender's h̃, `payload` the
+    codec's bytes. `kept` is the logarithm of the share of its weight that the sender keeps in a
+    value, below 0 if some of its documents do not give the value (SPEC 5). The sender has decided
+    the first `step - ahead` tokens; `decided_hash` is the low half of their hash. A scheduler uses
+    the times in microseconds: `decode_us` of the forward (0: none), `time_us` of the sending, and
+    `echo_us`, for which see RoundTrip.
     """
 
     step: Step
@@ -73,7 +73,7 @@ class Draft(SessionMessage, frozen=True):
 class Coefficients(SessionMessage, frozen=True):
     """The sender's expected time for a draft of step t: k_a / k_b · t + k_c seconds (SPEC 1.4).
 
-    Sent once if one side schedules, so that both schedule by the same.
+    A side sends them once a session if the placement is greedy: so both sides schedule alike.
     """
 
     k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
@@ -100,11 +100,11 @@ BYTES_PER_STEP = 512 * 1024
 
 
 class DraftQueue:
-    """At most PREFIXES_PER_STEP drafts of each undecided step in the window, the newest.
+    """One side's drafts of the undecided steps: the newest of each step, after several prefixes.
 
-    Of those it keeps as many as have BYTES_PER_STEP together, and the newest one in any case. The
-    window begins at `decided`, the first undecided step, and moves on with every decision. `end` is
-    the first step behind it; an honest side drafts none from there on.
+    At most PREFIXES_PER_STEP are kept of a step, as many as have BYTES_PER_STEP together, and the
+    newest one in any case. The window has `window` steps from the first undecided one on. `end` is
+    the first step behind the window: an honest side drafts none from there on.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:
@@ -114,7 +114,7 @@ class DraftQueue:
         self._drafts: dict[int, dict[int, SideDraft]] = {}
 
     def put(self, draft: SideDraft) -> None:
-        """Keep a draft of a step in the window; one that is already decided comes too late."""
+        """Add a draft unless its step is decided; drop the step's oldest ones above the bounds."""
         if draft.step < self._decided:
             return
         kept = self._drafts.setdefault(draft.step, {})
@@ -127,31 +127,31 @@ class DraftQueue:
             size -= len(kept.pop(next(iter(kept))).payload)
 
     def get(self, step: int, prefix_hash: int) -> SideDraft | None:
-        """Return the draft of `step` that is valid for the prefix with this hash, if any."""
+        """Return the draft of `step` after the prefix with this hash, or None."""
         kept = self._drafts.get(step)
         return kept.get(prefix_hash) if kept else None
 
     def decide(self, step: int) -> None:
-        """Drop everything up to and including `step`."""
+        """Drop the drafts of `step`, which is decided next; the window then begins behind it."""
         self._drafts.pop(step, None)
         self._decided = step + 1
         self.end = self._decided + self._window
 
     def keep(self, hashes: Collection[int]) -> None:
-        """Drop all drafts after prefixes of other hashes."""
+        """Drop all drafts except those after a prefix whose hash is among `hashes`."""
         for kept in self._drafts.values():
             for prefix_hash in kept.keys() - set(hashes):
                 del kept[prefix_hash]
 
     def clear(self) -> None:
-        """Drop everything; the window stays where it is."""
+        """Drop the drafts of all steps. The first undecided step and `end` do not change."""
         self._drafts.clear()
 
 
 class Transcript:
-    """The decided text as the other side reads it: all of it, if nothing is withheld.
+    """The decided text as the other side has it: all of it here, where nothing is withheld.
 
-    `prefix` has the `length` tokens that it reads, then the drafts of this side.
+    `prefix` has the `length` tokens that the other side has, then the drafts of this side.
     """
 
     def __init__(self, prefix: TokenPrefix, length: int) -> None:
@@ -159,22 +159,22 @@ class Transcript:
         self.length = length
 
     def place(self, step: int) -> tuple[int, int]:
-        """Return the other side's step and prefix hash for what follows `step` tokens here.
+        """Return the other side's (step, prefix hash) of what follows `step` tokens here.
 
-        What is not decided yet counts as disclosed.
+        Tokens that are not decided yet count as disclosed.
         """
         return step, self.prefix.hashes[step]
 
     def append(self, token: int, withheld: bool) -> range:
-        """Append the next decided token. Returns the steps that the other side now reads."""
+        """Take the next decided token. Return the other side's steps that it decides."""
         self.length += 1
         return range(self.length - 1, self.length)
 
 
 class Redacted(Transcript):
-    """r(x) of the decided tokens of `text`; the first `decided` count as withheld.
+    """The decided tokens of `text` with one `marker` for each run of withheld ones: r(x).
 
-    `prefix` is empty at first. It holds r(x), then drafted tokens.
+    `prefix` must be empty at first; it gets r(x), then drafts. The first `decided` are withheld.
     """
 
     def __init__(
@@ -210,11 +210,11 @@ class Redacted(Transcript):
 
 
 class Drafts:
-    """One side's state of an answer.
+    """The text of an answer at one side, and the drafts of both sides.
 
-    `prefix` has the `decided` tokens, then the drafts of this side. `own` and `theirs`
-    are the drafts at hand; `transcript` is what the other side reads: with a `marker`, that in
-    place of withheld tokens.
+    `prefix` has the `decided` tokens, then those that this side drafts along. `own` and `theirs`
+    are this and the other side's drafts; `transcript` is the text as the other side has it: with
+    `marker`, if given, in place of withheld tokens.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class Drafts:
         self.theirs = DraftQueue(window, self.transcript.length)
 
     def own_draft(self, step: int) -> SideDraft | None:
-        """Return the own draft of what follows the first `step` tokens of the prefix."""
+        """Return this side's draft that follows the prefix's first `step` tokens, or None."""
         return self.own.get(step, self.prefix.hashes[step])
 
     def their_draft(self, step: int) -> SideDraft | None:
-        """Return the other side's draft of what follows the first `step` tokens of the prefix."""
+        """Return the other side's draft that follows the prefix's first `step` tokens, or None."""
         return self.theirs.get(*self.transcript.place(step))

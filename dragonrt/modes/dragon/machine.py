@@ -39,7 +39,7 @@ FINISHED = End(Reason.FINISHED, "")
 
 
 class Dragon(Peered):
-    """Implements Mode for either side."""
+    """The Mode of either side: drafts ahead, and decides tokens from both sides' drafts."""
 
     def __init__(self, setup: DragonSetup) -> None:
         question, settings = setup.question, setup.settings
@@ -215,7 +215,7 @@ class Dragon(Peered):
     # Deciding.
 
     def advance(self, cause: events.Cause, now: float) -> None:
-        """Decide as many steps as the drafts allow; `cause` is what arrived last."""
+        """Decide steps as long as their drafts are there; `cause` says what has just arrived."""
         drafts = self._drafts
         while self.finish is None and self.ready and self.decides:
             step = drafts.decided

@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Note the number of tokens of the question and documents that this side has read."""
+        """Set this side's decode profile, if it has one, for steps behind `context` tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
@@ -50,22 +50,22 @@ class Placement:
         self._round_trip.begin(now)
 
     def coefficients(self, session: int) -> Coefficients | None:
-        """Return the message of the own profile, if there is one and times are sent."""
+        """Return the message with this side's decode profile; None if it has none to send."""
         profile = self._estimates.profile(self._setup.side) if self._times else None
         if profile is None:
             return None
         return Coefficients(session, profile.k_a, profile.k_b, profile.k_c)
 
     def measured(self, rtt_s: float, bits_per_s: float | None) -> None:
-        """Set the connection's estimates of the round trip and the bandwidth."""
+        """Set the connection's estimates of the round trip and, if known, of the bandwidth."""
         self._link = rtt_s, bits_per_s
 
     def drafted(self, draft: SideDraft) -> None:
-        """Add the forward's time of an own draft."""
+        """Add the seconds of the forward that gave a draft of this side."""
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return the message of a draft with its times, if times are sent."""
+        """Return `message`, which sends `draft` now, with its times added if times are sent."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Add the times in a draft or a target of the other side."""
+        """Add the times in a message of the other side, if times are sent."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)
@@ -84,10 +84,9 @@ class Placement:
     def decided(
         self, session: int, decided: Decided, new: Sequence[int], now: float
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
-        """Choose the side that decides after this side's `decided`; None if this side was alone.
+        """Return who decides the step after `decided`; None if that was not mixed from two drafts.
 
-        Returns that side, the events of the choice, and the targets to send. The transcript has
-        `new` steps.
+        Returns (that side, events of the choice, a Target to send for each of the `new` steps).
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:

@@ -24,9 +24,9 @@ BLOCK = 8
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Implements Postprocess: drafts after the prefixes of `span`, then along `guess`.
+    """Implements Postprocess: drafts after each prefix of `span`, then after tokens of `guess`.
 
-    Row n of the model reads a document of the own file `files[n]`.
+    Row n of the model reads a document of the own file with the index `files[n]`.
     """
 
     setup: DragonSetup
@@ -65,7 +65,7 @@ class Draft:
 
 
 class Planner:
-    """Extends the prefix of `drafts` by known drafts (SPEC 1.7), and queues this side's own."""
+    """Chooses the next forward, extends the prefix by known drafts (SPEC 1.7), queues new ones."""
 
     def __init__(self, setup: DragonSetup, drafts: Drafts, decision: Decision) -> None:
         question, settings = setup.question, setup.settings
@@ -80,25 +80,26 @@ class Planner:
         self._lookup = Lookup()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Note the question and the documents that this side has read."""
+        """Take the question and the documents that this side has read, for lookup."""
         self._prepared = prepared
         self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
 
     @property
     def limit(self) -> int:
-        """The longest prefix that may be drafted after now."""
+        """The length in tokens of the longest prefix after which this side may draft at present."""
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
     def wanted(self) -> Work | None:
-        """Return the next forward, or None if no further token may be drafted."""
+        """Extend the prefix. Return the next forward; None if no further token may be drafted."""
         self.extend()
         undrafted = self.undrafted()
         return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))
 
     def extend(self) -> None:
-        """Extend the prefix by known drafts: the own, or the other side's (SPEC 1.7).
+        """Append known drafts to the prefix while it is not longer than `limit` (SPEC 1.7).
 
-        If both sides' drafts of a step are known, so is the target after this prefix.
+        A step that both sides drafted gets their target if that is quick to compute, otherwise the
+        own draft. The other side's draft alone counts if its acceptance is above this side's.
         """
         drafts, limit, prefix = self._drafts, self.limit, self._drafts.prefix
         side, rates = self._setup.side, self._decision.acceptance
@@ -116,7 +117,7 @@ class Planner:
                 return
 
     def undrafted(self) -> tuple[int, int] | None:
-        """Return the first and last length of the prefix to draft after next, or None."""
+        """Return the lengths of the first and last prefix to draft after next; None for none."""
         drafts, prefix = self._drafts, self._drafts.prefix
         last = min(len(prefix), self.limit)
         if last > drafts.decided and prefix.tokens[last - 1] in self._stop_tokens:
@@ -127,7 +128,7 @@ class Planner:
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
-        """Keep the drafts of a forward that the prefix still leads to, and return them."""
+        """Queue and return those drafts of a forward over `span` that still follow the prefix."""
         prefix, last = self._drafts.prefix, len(span.tokens)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True

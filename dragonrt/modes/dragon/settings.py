@@ -30,7 +30,7 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 
 
 def constant_rate(traffic: str | None) -> tuple[float, int]:
-    """Return the seconds of a tick of `--traffic`, 0 if none, and the ticks of one budget."""
+    """Return (seconds of a tick, ticks) of `--traffic`; 0 seconds if it gives no constant rate."""
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
         raise DragonError(f"there is no traffic {traffic!r}: use plain, padded or constant:20ms")
@@ -151,22 +151,22 @@ class DragonSettings(Settings):
 
     @property
     def placement(self) -> Aggregator:
-        """The aggregator in use: the device, if the level sends no drafts."""
+        """The aggregator in use: the device in place of both if the level sends no drafts."""
         both = self.aggregator is Aggregator.BOTH
         return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 
     @property
     def window(self) -> int:
-        """Undecided steps for which the other side may send drafts.
+        """The number of undecided steps of which the other side's drafts are taken.
 
-        Its decided prefix and its drafts behind that are each at most `run_ahead` steps ahead.
+        The other side may have decided `run_ahead` steps more, and drafted as many behind them.
         """
         return 2 * self.run_ahead + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonResources(Resources):
-    """`profile` is the side's offline decode profile."""
+    """What a side needs in mode dragon; `profile` is its decode profile, if measured offline."""
 
     profile: DecodeProfile | None = None
 
@@ -206,7 +206,7 @@ class DragonSetup:
 
     @property
     def marker(self) -> Sequence[int] | None:
-        """The tokens that replace withheld ones for the other side; None if it reads all.
+        """The tokens that replace withheld ones for the other side; None if nothing is withheld.
 
         Raises DragonError for a model that has no such tokens.
         """
@@ -218,6 +218,6 @@ class DragonSetup:
 
     @property
     def expects(self) -> bool:
-        """Whether acceptance is the one that DRAGON Eq. 5 expects, not the observed one."""
+        """Whether a side's acceptance is computed by DRAGON Eq. 5, instead of observed."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

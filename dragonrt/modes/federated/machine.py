@@ -49,7 +49,7 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class FederationError(DragonError):
-    """Too few workers are left to continue the answer; `losses` has the reason of each."""
+    """Too few workers are left to continue the answer; `losses` has the reasons by their names."""
 
     def __init__(self, losses: Mapping[str, End]) -> None:
         lost = "; ".join(f"{name}: {end}" for name, end in losses.items())
@@ -58,7 +58,7 @@ class FederationError(DragonError):
 
 
 class Coordinator(Mode):
-    """Implements Mode for the device."""
+    """The Mode of the device: drafts blocks, verified by the mixture of the workers' uploads."""
 
     def __init__(
         self, question: Question, settings: FederatedSettings, resources: FederatedResources

@@ -65,6 +65,6 @@ class FederatedSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedResources(Resources):
-    """`members` are the weights of the workers by name, each above 0."""
+    """What a side needs in mode federated; `members` are the workers' weights by name, above 0."""
 
     members: Mapping[str, float] = field(default_factory=dict)

@@ -29,10 +29,10 @@ NEVER_CONNECTED = End(Reason.LOST, "it is not connected")
 
 
 def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
-    """Return the default deadline of a round: four times the slowest worker's median.
+    """Return the default deadline of a round in seconds: four times the slowest worker's median.
 
-    Each has the seconds from block to upload of its newest rounds, late ones included: a worker
-    that is always slow is waited for.
+    `round_trips` has per worker the seconds from block to upload of its newest rounds, late ones
+    included: a worker that is always slow is waited for.
     """
     slowest = max((median(each) if each else 0.0 for each in round_trips), default=0.0)
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * slowest)
@@ -41,9 +41,9 @@ def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
 def round_weights(
     weighing: Weighing, weights: Sequence[float], relevances: Sequence[float | None]
 ) -> tuple[float, ...]:
-    """Return the weights of a round, 0 for each missing worker: its relevance is None.
+    """Return the shares of the workers in a round, 0 for a missing one, whose relevance is None.
 
-    Raises SamplingError if all are missing.
+    They are as `weights`, or the softmax of `relevances`. Raises SamplingError if all are missing.
     """
     if weighing == "fixed":
         pairs = zip(weights, relevances, strict=True)
@@ -56,8 +56,8 @@ def round_weights(
 class Worker:
     """The coordinator's state of one worker during one answer.
 
-    It has at most one unanswered block, that of round `asked`. It knows the first `known` decided
-    tokens. If `refused`, it will not come back.
+    The worker has at most one unanswered block, that of round `asked`, None without one. It has
+    received the first `known` decided tokens. If `refused`, it will not come back.
     """
 
     name: str
@@ -78,12 +78,12 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether a block can be sent to it."""
+        """Whether a block can be sent to the worker: it is connected, and owes no upload."""
         return self.here and self.asked is None
 
     @property
     def silence(self) -> End:
-        """The reason for a missing upload."""
+        """The reason to give if the worker's upload is missing."""
         return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
     def gone(self) -> None:
@@ -98,7 +98,7 @@ class Worker:
 def attendance(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
-    """Return a notice for each worker that is missing from `step` on, or no longer `absent`."""
+    """Return notices at `step`: of newly `missing` workers, and of `absent` ones that are back."""
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:
@@ -115,12 +115,12 @@ def attendance(
 
 
 def longest_upload(code: Codec) -> int:
-    """Bytes of an upload that is read in reasonable time and fits into its message."""
+    """Return the most bytes of an upload that fits in a message and is read in reasonable time."""
     return min(code.longest, MAX_UPLOAD)
 
 
 class FederatedJudging(Judging):
-    """A worker's answers: its distributions, truncated (SPECFED step 4).
+    """Answers a block with the worker's distributions, truncated by the codec (SPECFED step 4).
 
     They are the model's own: sampling parameters apply to the mixture, at the coordinator.
     """
@@ -147,7 +147,7 @@ class FederatedJudging(Judging):
 
 
 class UploadError(DragonError):
-    """The upload of a worker cannot be read."""
+    """The upload of the worker with the name `worker` cannot be read."""
 
     def __init__(self, worker: str, error: DragonError) -> None:
         super().__init__(str(error))
@@ -161,7 +161,10 @@ def mixture(
     shares: Sequence[float],
     place: int,
 ) -> NDArray[np.float64]:
-    """Return what workers upload at that place of a block, mixed and shaped. Raises UploadError."""
+    """Return the target's distribution at a place of a block: the uploads, mixed and shaped.
+
+    `place` counts from 0; `shares` are in the order of `uploads`. Raises UploadError.
+    """
     each = []
     for name, upload in uploads.items():
         try:

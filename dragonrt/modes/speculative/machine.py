@@ -46,12 +46,11 @@ class _Drafted:
 
 
 class SpeculativeDrafting(Drafting):
-    """Blocks of drafted tokens, several under way.
+    """Drafts blocks of tokens with the model, several of which may be under way.
 
     Behind the blocks sent, the prefix continues with a guess of the token that the cloud will add,
     and with further blocks. A verdict that contradicts it cuts the prefix back to the decided
-    tokens, and restores the state of that place. A block ends where the controller or the settings
-    say.
+    tokens and restores the BlockState there. The controller or the settings end a block.
     """
 
     def __init__(
@@ -231,10 +230,9 @@ class SpeculativeDrafting(Drafting):
 
 
 class LookupDrafting(SpeculativeDrafting):
-    """Blocks that are looked up in this side's documents, the question and the answer so far.
+    """Drafts blocks by lookup in this side's documents, the question and the answer so far.
 
-    Where nothing is found an empty block asks for the cloud's next token, unless the cloud decodes
-    by itself.
+    Where nothing is found, an empty block asks for a token, unless the cloud decodes by itself.
     """
 
     def __init__(
@@ -298,7 +296,7 @@ class LookupDrafting(SpeculativeDrafting):
 
 
 class SpeculativeJudging(Judging):
-    """Verifies every token of a block, and adds one more."""
+    """Verifies the tokens of a block by the rule, and gives the token that follows."""
 
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources

@@ -25,8 +25,8 @@ class SpeculativeSettings(Settings):
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
     more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent as
     if those before them were accepted. With `cloud_decodes` the cloud decodes by itself while no
-    block waits, where no token depends on a draft. `learning_rate`
-    and `target` are η and α of C-SQS, both divided by √T with a `horizon` of T tokens (SQS A.3).
+    block waits, if the codec sends no distributions. `learning_rate` and `target` are η and α of
+    C-SQS, both divided by √T with a `horizon` of T tokens (SQS A.3).
     """
 
     mode: ClassVar[str] = "speculative"
@@ -91,10 +91,10 @@ class SpeculativeSettings(Settings):
 
     @property
     def length(self) -> int:
-        """The tokens of a block where nothing else chooses.
+        """The number of tokens of a block unless a controller chooses it.
 
-        Within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks under way, at
-        100 ms round trip and acceptances from 0.5 to 0.95; so is `outstanding`.
+        The default is within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks
+        under way, at 100 ms round trip and acceptances from 0.5 to 0.95; so is `outstanding`.
         """
         if self.block_tokens is not None:
             return self.block_tokens
@@ -102,7 +102,7 @@ class SpeculativeSettings(Settings):
 
     @property
     def outstanding(self) -> int:
-        """The blocks that may await their verdicts."""
+        """The number of blocks that may await their verdicts at the same time."""
         return 4 if self.pipelined else 1
 
     @property
@@ -116,16 +116,16 @@ class SpeculativeSettings(Settings):
 
     @property
     def decodes(self) -> bool:
-        """Whether tokens may come without a block: if they depend on no draft."""
+        """Whether the cloud decodes while no block waits: only if no token depends on a draft."""
         return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeculativeResources(Resources):
-    """`controller` was trained for the draft model.
+    """What a side needs in mode speculative.
 
-    `threshold` is C-SQS's after earlier answers. `rate` gives the uplink's bit/s at a time, if it
-    is known.
+    `controller` plans blocks, None on the cloud. `threshold` is C-SQS's after earlier answers.
+    `rate` gives the uplink's bit/s at a time in seconds, if it is known beforehand.
     """
 
     controller: Controller | None = None
