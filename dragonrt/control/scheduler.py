@@ -130,7 +130,7 @@ class Estimates:
         self._anchors: dict[Side, list[tuple[int, float]]] = {"device": [], "cloud": []}
 
     def profile(self, side: Side) -> DecodeProfile | None:
-        """Return the decode profile of `side` as now estimated; None before its first sample."""
+        """Return the decode profile of `side` as now estimated; None if nothing is known yet."""
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
@@ -161,7 +161,7 @@ class Estimates:
 class RoundTrip:
     """One side's measurement of the round trip, from the times that messages carry.
 
-    A message has two times in microseconds: when it was sent, since its sender began; and an echo,
+    A message has two times in microseconds: when it was sent, since the session began; and an echo,
     the receiver's newest such time plus the time since it arrived. So clocks are not compared.
     `seconds` is the newest round trip, None before the first echo.
     """

@@ -271,7 +271,7 @@ class Verifier(TokenVerifier):
     Attributes:
         weight: w, float32 [features].
         threshold: τ; below this probability a token is expected to be rejected by the target.
-        ratio: λ of the labels.
+        ratio: λ; in training a token x counted as accepted if q(x)/p(x) ≤ λ.
         trained_on: its training data, and its scores on held-out text.
     """
 

@@ -59,7 +59,7 @@ def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
 def decode_support(
     data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the `count` ≥ 1 ids of the code with which `data` begins, and the code's bytes.
+    """Return the `count` ≥ 1 ids of the code that begins `data`, and the code's length in bytes.
 
     The ids are int64 [K], strictly increasing, below V. Raises CodecError for other bytes: too
     short, another number of ids, unsorted, repeated or outside of the vocabulary.

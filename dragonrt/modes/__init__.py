@@ -21,7 +21,7 @@ MODES: dict[str, ModeEntry[Any, Any]] = {
 
 
 def mode_entry(name: str) -> ModeEntry[Any, Any]:
-    """Return the entry of the mode with that name. Raises DragonError if there is none."""
+    """Return the ModeEntry of the mode with that name. Raises DragonError if there is none."""
     entry = MODES.get(name)
     if entry is None:
         raise DragonError(
@@ -31,7 +31,7 @@ def mode_entry(name: str) -> ModeEntry[Any, Any]:
 
 
 def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
-    """Return the entry of the mode that these settings belong to."""
+    """Return the ModeEntry of the mode that these settings belong to."""
     return MODES[settings.mode]
 
 

@@ -80,7 +80,7 @@ class BlockState:
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
     def after(self, block: Block, accepted: int, token: int) -> BlockState:
-        """Return the state after `block`, which began in this: `accepted` tokens, then `token`."""
+        """Return the next state, given the verdict on `block`: `accepted` tokens, then `token`."""
         tokens = block.tokens[: accepted + 1]
         text = [*(each.token for each in tokens[:accepted]), token]
         threshold = self.threshold

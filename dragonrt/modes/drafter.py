@@ -56,7 +56,7 @@ class Drafting(ABC):
         """Whether the next draft can be computed; otherwise a verdict must come first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work of the next draft; `rate` is the uplink's in bit/s, if unknown inf."""
+        """Return the Work of the next draft; `rate` is the uplink's in bit/s, or infinite."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:
@@ -74,10 +74,10 @@ class Drafting(ABC):
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
-        """Decide tokens by the Verdict on the oldest block sent. Raises ModeError if it misfits."""
+        """Decide tokens by the Verdict on the oldest block sent. Raises ModeError if impossible."""
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
-        """Decide the token of a Target. Raises ModeError if it does not fit; by default always."""
+        """Decide the token of a Target. Raises ModeError if impossible, as it is by default."""
         raise ModeError("a Target has no place where verdicts decide alone")
 
     @abstractmethod

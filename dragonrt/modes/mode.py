@@ -37,7 +37,7 @@ OnLoss = Literal["alone", "wait"]
 
 
 class Finish(StrEnum):
-    """Why an answer ended: a stop token, the most tokens, or a cancellation."""
+    """Why an answer ended: at a stop token, at `Question.max_tokens`, or cancelled."""
 
     STOP = "stop"
     LENGTH = "length"

@@ -19,7 +19,7 @@ def start_hash(seed: int) -> int:
 
 
 def extend_hash(prefix_hash: int, token: int) -> int:
-    """Return the prefix hash of a text after one more token, given that before it."""
+    """Return the hash of a prefix with `token` behind it, given the hash of the prefix."""
     text = prefix_hash.to_bytes(8, "little") + token.to_bytes(4, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
@@ -91,7 +91,7 @@ class Lookup:
                 self._places.setdefault(token, []).append((text, end))
 
     def find(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Return (tokens of the match, all tokens that follow it); (0, ()) without a match."""
+        """Return (count of matching tokens, all tokens behind them); (0, ()) without a match."""
         newest = tokens[-1] if tokens else None
         ends = range(len(tokens) - 1, 0, -1)
         places = [(tokens, end) for end in ends if tokens[end - 1] == newest]
@@ -102,9 +102,9 @@ class Lookup:
         return longest, text[end:]
 
     def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
-        """Return at most `room` tokens that may follow `tokens`, to be read in the same forward.
+        """Return at most `room` tokens that may follow `tokens`, for the next forward to read, too.
 
-        None of them is a stop token. A forward over all rows and positions stays within ROWS.
+        None is a stop token. Rows times positions of that forward stay within ROWS.
         """
         matched, following = self.find(tokens)
         if matched < LEAST_MATCH:

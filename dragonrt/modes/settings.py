@@ -59,7 +59,7 @@ class Settings:
 
     @property
     def weighs(self) -> str:
-        """The option that makes the mode weigh other sides, not the user; "" if it is not set."""
+        """The option by which the mode weighs other sides, as text; "" if the user weighs them."""
         return ""
 
     @property
@@ -79,7 +79,7 @@ class Settings:
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """(seconds of a tick, 0 without a constant rate; ticks of a budget): see `--traffic`."""
+        """(seconds of a tick, 0 if no constant rate; ticks of which it lasts a multiple)."""
         return 0.0, 0
 
     @property
@@ -99,7 +99,7 @@ class Settings:
 
     @property
     def levels(self) -> "Sequence[Settings]":
-        """These settings, then the same at each level that discloses less, where the rest fits."""
+        """These settings, then the same at each level that discloses less, where the others fit."""
         return (self,)
 
 
@@ -145,7 +145,7 @@ class Host(Protocol):
     def profile(self) -> DecodeProfile | None: ...
 
     def controller(self, name: str) -> Controller:
-        """Return the controller that `name` gives to `--controller`. Raises ControlError."""
+        """Return the controller that `--controller` calls `name`. Raises ControlError."""
 
     def verifier(self, file: str | None, target: str) -> TokenVerifier:
         """Return the verifier in `file`, or if None one for the target model of that fingerprint.
@@ -178,7 +178,7 @@ class Resources:
 
     @classmethod
     def of(cls, host: Host, **own: Any) -> Self:
-        """Return resources of what the host has for all modes, and of the mode's `own` fields."""
+        """Return resources with the host's parts of any mode, and the `own` fields of this mode."""
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 
@@ -232,7 +232,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the resources of the next answer, given those of the last and its records."""
+        """Return the next answer's resources, after an answer with these records; or the same."""
         return resources
 
     @abstractmethod

@@ -83,7 +83,7 @@ class SprinterSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprinterResources(Resources):
-    """What a side needs in mode sprinter: a device the verifier trained for the two models."""
+    """What a side needs in mode sprinter; `verifier`, on a device, is trained for both models."""
 
     verifier: TokenVerifier | None = None
 

@@ -70,10 +70,10 @@ class Judging(ABC):
 
     @abstractmethod
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
-        """Return a verdict or uploads. `predictions[n]` is for the step `block.step + n`.
+        """Return a VerifyResult or Uploads; `predictions[n]` is for the step `block.step + n`.
 
-        After a verdict the text continues with the accepted tokens and the verdict's token, after
-        Uploads with the tokens that the next block gives as decided.
+        The text continues with the accepted tokens and the result's token, after Uploads with the
+        tokens that the next block gives as decided.
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:

@@ -180,7 +180,7 @@ _SPARSE = 8  # at most this share of the tokens is worth listing
 
 
 def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
-    """Return argmax p(x) / E(x); ties: the lowest id. `exponentials` are Exp(1), float64 [V]."""
+    """Return argmax p(x) / E(x), ties: the lowest id; E are `exponentials`, Exp(1), float64 [V]."""
     scores = p.probabilities / exponentials[p.ids]
     position = int(scores.argmax())
     listed = int(p.ids[position])
@@ -193,7 +193,7 @@ def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
 
 
 def race_at(noise: Noise, step: int, p: Distribution) -> int:
-    """Return argmax p(x) / E(x) with the exponentials of `step`: an exact sample of `p`."""
+    """Return argmax p(x) / E(x), an exact sample of `p`; E are the exponentials of `step`."""
     if p.rest == 0:
         return _winner(noise, step, p.vocabulary, p.ids, p.probabilities)
     if p.vocabulary <= _FEW:

@@ -95,7 +95,7 @@ class Rule(ABC):
 
 
 class Coupled(Rule):
-    """Both sides race with the same noise (SPEC 1.2); the sampler acts on the mixture.
+    """Both sides draw with the same noise E (SPEC 1.2); the sampler acts on the mixture.
 
     The target is argmax p_t(x) / E(x) of the mixture p_t: the drafted tokens do not matter.
     """
@@ -272,7 +272,7 @@ class SpeculativeRule(ABC):
         """Return the token that is drafted at `step` from `q`."""
 
     def guess(self, step: int, q: Distribution) -> int:
-        """Return the drafter's guess of the token of `step`, which follows an accepted block."""
+        """Return the drafter's guess of the token of `step`, behind an accepted block, from `q`."""
         return race_at(self._noise, step, q)
 
     @abstractmethod
@@ -294,8 +294,8 @@ class SpeculativeRule(ABC):
 class Rejection(SpeculativeRule):
     """Accepts x if u < p(x)/q(x), else draws from the residual: the text is exact in law.
 
-    The token after an accepted block is raced with shared noise, so that the drafter can guess it.
-    The text depends on the seed, `q` and the ends of the blocks.
+    The token after an accepted block is drawn with noise that both sides have, so that the drafter
+    can guess it. The text depends on the seed, `q` and the ends of the blocks.
     """
 
     name = "rejection"
@@ -336,7 +336,7 @@ class SampleQuantize(Rejection):
 
 
 class CoupledSpeculation(SpeculativeRule):
-    """Both sides race with the same noise: only tokens are sent (SPEC 2, zero distributions).
+    """Both sides draw with the same noise E: only tokens are sent (SPEC 2, zero distributions).
 
     Every token is argmax p(x) / E(x), a function of `p` and the seed alone. `q` is not used.
     """

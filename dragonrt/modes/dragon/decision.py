@@ -46,7 +46,7 @@ class Decided:
     ruling: Ruling = DISCLOSED
 
     def event(self, side: Side, cause: Cause, waited: float, share: float) -> TokenDecided:
-        """Return the event on `side`; `waited` in s, `share` the device's if nothing is mixed."""
+        """Return the event on `side`, `waited` in seconds; `share` counts if nothing is mixed."""
         token, mixed, carrier = self.token, self.mixed, None
         own = theirs = None  # whether each side drafted the token, if that is known
         if self.own is not None:
@@ -71,7 +71,7 @@ class Decided:
 
 
 def guards_of(setup: DragonSetup) -> Guards | None:
-    """Return what checks each token on a device that sends no drafts, else None (SPEC 1.10)."""
+    """Return what guards a device's tokens if it sends no drafts, else None (SPEC 1.10, 1.11)."""
     question, settings = setup.question, setup.settings
     if not setup.keeps_drafts:
         return None
@@ -157,7 +157,7 @@ class Decision:
     def compared(
         self, device: float | None, cloud: float | None, *, expected: bool = False
     ) -> None:
-        """Add a sample per side to `acceptance`: the one that Eq. 5 expects, or the observed one.
+        """Add a sample per side to `acceptance`: expected by DRAGON Eq. 5, or observed.
 
         An observed one is 1 or 0, None without a draft. `DragonSetup.expects` says which are used.
         """

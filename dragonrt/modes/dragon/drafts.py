@@ -104,7 +104,7 @@ class DraftQueue:
 
     At most PREFIXES_PER_STEP are kept of a step, as many as have BYTES_PER_STEP together, and the
     newest one in any case. The window has `window` steps from the first undecided one on. `end` is
-    the first step behind the window: an honest side drafts none from there on.
+    the first step behind the window; an honest side sends no draft from there on.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:
@@ -132,7 +132,7 @@ class DraftQueue:
         return kept.get(prefix_hash) if kept else None
 
     def decide(self, step: int) -> None:
-        """Drop the drafts of `step`, which is decided next; the window then begins behind it."""
+        """Drop the drafts of `step`, the first undecided one; the window then begins behind it."""
         self._drafts.pop(step, None)
         self._decided = step + 1
         self.end = self._decided + self._window
@@ -159,7 +159,7 @@ class Transcript:
         self.length = length
 
     def place(self, step: int) -> tuple[int, int]:
-        """Return the other side's (step, prefix hash) of what follows `step` tokens here.
+        """Return the other side's (step, prefix hash) of the token after `step` tokens here.
 
         Tokens that are not decided yet count as disclosed.
         """

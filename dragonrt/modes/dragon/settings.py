@@ -30,7 +30,7 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 
 
 def constant_rate(traffic: str | None) -> tuple[float, int]:
-    """Return (seconds of a tick, ticks) of `--traffic`; 0 seconds if it gives no constant rate."""
+    """Return (seconds of a tick, 0 if no constant rate; ticks of which it lasts a multiple)."""
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
         raise DragonError(f"there is no traffic {traffic!r}: use plain, padded or constant:20ms")
@@ -151,7 +151,7 @@ class DragonSettings(Settings):
 
     @property
     def placement(self) -> Aggregator:
-        """The aggregator in use: the device in place of both if the level sends no drafts."""
+        """The aggregator in use: DEVICE instead of BOTH if the disclosure level sends no drafts."""
         both = self.aggregator is Aggregator.BOTH
         return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 

@@ -49,7 +49,7 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class FederationError(DragonError):
-    """Too few workers are left to continue the answer; `losses` has the reasons by their names."""
+    """Too few workers are left to continue the answer; `losses` has each one's reason, by name."""
 
     def __init__(self, losses: Mapping[str, End]) -> None:
         lost = "; ".join(f"{name}: {end}" for name, end in losses.items())

@@ -32,7 +32,7 @@ def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
     """Return the default deadline of a round in seconds: four times the slowest worker's median.
 
     `round_trips` has per worker the seconds from block to upload of its newest rounds, late ones
-    included: a worker that is always slow is waited for.
+    included: who is always slow is waited for. The deadline is at least LEAST_DEADLINE_S.
     """
     slowest = max((median(each) if each else 0.0 for each in round_trips), default=0.0)
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * slowest)
@@ -43,7 +43,7 @@ def round_weights(
 ) -> tuple[float, ...]:
     """Return the shares of the workers in a round, 0 for a missing one, whose relevance is None.
 
-    They are as `weights`, or the softmax of `relevances`. Raises SamplingError if all are missing.
+    As `weights` if fixed, or the softmax of `relevances`. Raises SamplingError if all are None.
     """
     if weighing == "fixed":
         pairs = zip(weights, relevances, strict=True)
@@ -115,7 +115,7 @@ def attendance(
 
 
 def longest_upload(code: Codec) -> int:
-    """Return the most bytes of an upload that fits in a message and is read in reasonable time."""
+    """Return the most bytes of an upload that fits a message and is read in reasonable time."""
     return min(code.longest, MAX_UPLOAD)
 
 
