@@ -30,7 +30,7 @@ class Drafting(ABC):
     """A device's drafting in one mode: what it computes, and what results and messages change.
 
     `prefix` has the `decided` tokens, then drafts; `sent` are the blocks that await verdicts. While
-    the prefix is the same, results of `work` go to `take_draft`; without a cloud, `decide_alone`.
+    the prefix is the same, results go to `take_draft`, those without a cloud to `decide_alone`.
     """
 
     hidden = False

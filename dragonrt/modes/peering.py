@@ -132,7 +132,7 @@ class Peering:
             self.progress_s = self._owed_s = now
 
     def due(self) -> float | None:
-        """Return the time at which the peer is given up if nothing comes; None if it is not yet."""
+        """Return the time at which the peer is given up; None while nothing is waited for."""
         return min(self._limits(), default=(None, 0.0))[0]
 
     def _limits(self) -> list[tuple[float, float]]:

@@ -99,7 +99,7 @@ class Settings:
 
     @property
     def levels(self) -> "Sequence[Settings]":
-        """These settings, then the same at each level that discloses less, where the others fit."""
+        """These settings, then the same at each level that discloses less, if the rest permits."""
         return (self,)
 
 
@@ -232,7 +232,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the next answer's resources, after an answer with these records; or the same."""
+        """Return the resources after an answer with these records; by default the same ones."""
         return resources
 
     @abstractmethod

@@ -48,7 +48,7 @@ LARGEST_READING = 2**27
 
 
 class Judging(ABC):
-    """Reads and answers blocks on a cloud in one mode: pure, and run beside the event loop."""
+    """Reads and answers blocks on a cloud in one mode: pure, so that it may run beside the loop."""
 
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
@@ -72,8 +72,8 @@ class Judging(ABC):
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
         """Return a VerifyResult or Uploads; `predictions[n]` is for the step `block.step + n`.
 
-        The text continues with the accepted tokens and the result's token, after Uploads with the
-        tokens that the next block gives as decided.
+        After a VerifyResult the text goes on with the accepted tokens and its token, after Uploads
+        with the tokens that the next block gives as decided.
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:

@@ -272,7 +272,7 @@ class SpeculativeRule(ABC):
         """Return the token that is drafted at `step` from `q`."""
 
     def guess(self, step: int, q: Distribution) -> int:
-        """Return the drafter's guess of the token of `step`, behind an accepted block, from `q`."""
+        """Return argmax q(x) / E(x), a guess of the verifier's token `step` after accepted ones."""
         return race_at(self._noise, step, q)
 
     @abstractmethod
