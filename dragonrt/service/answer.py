@@ -34,7 +34,7 @@ from dragonrt.wire import messages as wire
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text that one token completed; `device_share` from 0 to 1 is the device's part in it."""
+    """Text that one token completed; `device_share`, 0 to 1, of its probability is the device's."""
 
     text: str
     device_share: float
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document that an answer rests on: the `sentence` read, and its evidence in `bits`."""
+    """A document that an answer rests on: its best `sentence`, and its evidence in `bits`."""
 
     side: Side
     file: str
@@ -53,23 +53,23 @@ class Source:
 
     @classmethod
     def of(cls, side: Side, found: wire.Source) -> Self:
-        """Return the Source of a document that `side` sent as one of its sources."""
+        """Return a source of `side`, as the wire describes it, as a Source for the user."""
         return cls(side, found.name, found.title, found.relevance, found.bits, found.sentence)
 
     def to_object(self) -> dict[str, Any]:
-        """Return the JSON object of a source, for `--json` and the APIs."""
+        """Return the fields as a JSON object, rounded, for `--json` and the APIs."""
         rounded = {"relevance": round(self.relevance, 4), "bits": round(self.bits, 2)}
         return asdict(self) | rounded
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question, or to one part of it.
+    """The answer to a question or to one part of it, or the joined answer to several parts.
 
-    `decoded` has its tokens and events; `pieces` are the text as it was generated. `refusal` is the
-    model's refusal if no document has the answer. A part is the `place[0]`th of `place[1]` and
-    begins at the character `start` of the whole text. The whole is the 0th, with its parts in
-    `answered`; its costs, and what left the device, are sums.
+    `decoded` has the tokens and events, `pieces` the text with the decision of each piece.
+    `refusal` is what the model says if no document has the answer. `place` is the number of a part,
+    from 1, and how many there are; `start` is its first character in the joined text. The joined
+    answer has number 0 and its parts in `answered`; costs and what left the device are sums.
     """
 
     text: str
@@ -84,7 +84,7 @@ class Answer:
     def joined(
         cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
     ) -> "Answer":
-        """Return the answers to the parts of a prompt as one."""
+        """Return one answer to `prompt`, with the joined `text` and the answers to its `parts`."""
         first, answers = parts[0], [part.decoded for part in parts]
         whole = replace(
             first.decoded,
@@ -101,17 +101,17 @@ class Answer:
 
     @property
     def finish(self) -> str:
-        """Return why it ended: stop, length or cancelled."""
+        """Return the reason for which this complete answer ended: stop, length or cancelled."""
         return self.decoded.finish.value
 
     @property
     def notices(self) -> list[Noticed]:
-        """Return what the user should know, such as that the cloud was away: `kind` and `text`."""
+        """Return the notices for the user, such as that the cloud was away, each once."""
         return self.decoded.notices
 
     @property
     def parts(self) -> Sequence["Answer"]:
-        """Return an answer for each part of the question."""
+        """Return an Answer for each part of the question; this one alone if there are no parts."""
         return self.answered or [self]
 
     @cached_property
@@ -126,13 +126,13 @@ class Answer:
 
     @property
     def sources(self) -> list[Source]:
-        """Return the documents that it rests on, the device's first; none for a refusal."""
+        """Return the documents each part rests on, the device's first; none for a refusal."""
         found = [Source.of(*each) for part in self.parts for each in part._cited]
         return [*{(each.side, each.file, each.sentence): each for each in found}.values()]
 
     @cached_property
     def marked(self) -> list[Mark]:
-        """The words of the text that one of the sources moved, in order."""
+        """Return the marks of the text in order, with places in characters of this text."""
         found = []
         for part in self.parts:
             answer, moved = part.decoded, part.start - self.start
@@ -142,7 +142,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return the words that a source moved: start_index and end_index in characters, file."""
+        """Return the marks as JSON: start_index and end_index in characters, side, file, …"""
         return [
             {
                 "start_index": mark.start,
@@ -156,7 +156,7 @@ class Answer:
 
     @cached_property
     def not_found(self) -> list[Code]:
-        """The numbers and codes of the text that neither a document nor the user has.
+        """Return the numbers and codes of the text that neither a document nor the user has.
 
         Empty if another side took part and does not report what its documents have.
         """
@@ -175,13 +175,13 @@ class Answer:
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """Return times, acceptances and bytes; None for what was not measured."""
+        """Return the answer's times, acceptances and bytes by name; None if not measured."""
         of_mode = entry_of(self.decoded.settings).statistics
         return statistics.statistics(AnswerCounts.of(self.decoded.records), of_mode)
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """Return what left this side for it (SPEC 1.10): bytes, tokens, bits of each file."""
+        """Return what left this side for the answer (SPEC 1.10) by name, with bits by file."""
         left = statistics.ledger(AnswerCounts.of(self.decoded.records))
         bits: dict[str, float] = {}
         for part in self.parts:
@@ -193,11 +193,11 @@ class Answer:
         return {**left, "files": [{"file": name, "bits": each} for name, each in bits.items()]}
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the objects that `--json` prints: each part of the question, then the whole."""
+        """Return the objects that `--json` prints: each of several parts, then the whole answer."""
         return [each.to_object() for each in (*self.answered, self)]
 
     def to_object(self) -> dict[str, Any]:
-        """Return one object for all parts together."""
+        """Return the whole answer as one JSON object: text, settings, sources, costs and more."""
         answer, entry = self.decoded, entry_of(self.decoded.settings)
         part, of = self.place
         asked = [(each.decoded.question.prompt, each.start) for each in self.parts]
@@ -223,11 +223,11 @@ class Answer:
 
 
 def is_related(source: wire.Source, question: str) -> bool:
-    """Return whether a document is near to a question, or has one of its words."""
+    """Return whether a source has a relevance of FLOOR or more, or a word of the question."""
     words = content(f"{source.name} {source.title} {source.sentence}")
     return source.relevance >= FLOOR or bool(words & content(question))
 
 
 def code_json(code: Code) -> dict[str, Any]:
-    """Return a number or code and its place, in characters, in the text."""
+    """Return a number or code as JSON, with its first character and the one behind its last."""
     return {"text": code.text, "start_index": code.start, "end_index": code.end}

@@ -54,14 +54,14 @@ CODES: dict[type[DragonError], str] = {
 
 
 def code_of(error: DragonError) -> str:
-    """Return the code by which programs know why there is no answer."""
+    """Return the code of an error for programs, such as "not_connected", else "answer_failed"."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), "answer_failed")
 
 
 class Stream:
     """An answer under way: iterate over its pieces, or await it for the Answer.
 
-    An answer that nobody reads to its end continues until `stop` or the end of its device.
+    An answer that nobody reads goes on until it is complete or ended, or its device is closed.
     """
 
     def __init__(self, chat: "Chat", question: str, seed: int | None, *, records: bool) -> None:
@@ -86,9 +86,9 @@ class Stream:
         return self._task.__await__()
 
     async def news(self) -> AsyncIterator[list[Piece | Record]]:
-        """Yield what has come since the last time, with records if the stream has them.
+        """Yield lists of the pieces, and records if wanted, that came since the list before.
 
-        Raises what ended the answer.
+        Raises the exception that ended the answer, if one did.
         """
         while await self._goes_on():
             news = [*self._unread]
@@ -96,7 +96,7 @@ class Stream:
             yield news
 
     def when_ended(self, act: Callable[[Answer | None], None]) -> None:
-        """Call `act` with the answer once there is one, or with None if it failed."""
+        """Call `act` at the end: with the Answer, or with None if it failed or was cancelled."""
 
         def ended(task: "asyncio.Task[Answer]") -> None:
             failed = task.cancelled() or task.exception() is not None
@@ -105,14 +105,14 @@ class Stream:
         self._task.add_done_callback(ended)
 
     async def end(self) -> None:
-        """End the answer after its decided tokens, and wait for the end."""
+        """End the answer, which keeps its decided tokens and is a turn; wait until it has ended."""
         if not self._task.done():
             await asyncio.sleep(0)  # a task that has not begun has nothing to stop
             self._chat.stop()
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def cancel(self) -> None:
-        """End the answer without a turn of the chat, and wait until it has ended."""
+        """Cancel the answer, so that it is no turn of the chat; wait until it has ended."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -133,13 +133,13 @@ class Stream:
 
 
 class Chat:
-    """Questions and answers in a row, each of which sees those before it.
+    """A conversation on a device: each question is read with the turns before it.
 
-    They are asked with the settings of `question`. Questions that are asked at the same time are
-    answered one after another. If `seed` is None each answer draws a fresh one. `stops` are texts
-    that end an answer. The parts of a question are turns of their own; with stops, or if tokens are
-    ranked, it is asked whole. A bridge is two questions of one turn. Small talk is no turn: its
-    reply may name documents.
+    `question` has the settings of all answers. Questions that are asked at the same time are
+    answered one after another. If `seed` is None each answer draws a new one. `stops` are texts
+    that end an answer. Each part of a question is a turn; with `stops`, or if probabilities are
+    asked for, a question is not cut into parts. A bridge is two questions of one turn. Small talk
+    is answered without a model and is no turn, because its reply may name documents.
     """
 
     def __init__(
@@ -161,24 +161,24 @@ class Chat:
     async def ask(
         self, question: str, *, seed: int | None = None, on_news: OnNews = lambda news: None
     ) -> Answer:
-        """Return the answer. Cancelling it ends the answer. Raises DragonError."""
+        """Answer a question; `on_news` gets each News. Cancelling ends it. Raises DragonError."""
         async with self._turn:
             return await self._joined(question, self.seed if seed is None else seed, on_news)
 
     def stream(self, question: str, *, seed: int | None = None, records: bool = False) -> Stream:
-        """Begin an answer and return its pieces as they are decided; `news` has records, too."""
+        """Begin an answer and return its Stream; with `records` its `news` yields these, too."""
         self._streams.add(stream := Stream(self, question, seed, records=records))
         stream.when_ended(lambda answer: self._streams.discard(stream))
         return stream
 
     def stop(self) -> None:
-        """End the running answer after its decided tokens."""
+        """End the running answer, which keeps its decided tokens; do not wait for its end."""
         self._stopped = True  # between two parts, too
         if self._session is not None:
             self._session.stop()
 
     async def close(self) -> None:
-        """Cancel the streams, and wait until they have ended."""
+        """Cancel all streams of this chat, and wait until they have ended."""
         await asyncio.gather(*(each.cancel() for each in self._streams))
 
     async def _reply(self, prompt: str, on_news: OnNews) -> Answer:

@@ -22,7 +22,7 @@ _READY = re.compile(r"(?:listens on|answers at) \S+:(\d+)$")
 
 
 class CloudProcess(subprocess.Popen[str]):
-    """A running process of `listening_process`; `lines` are those of its stderr."""
+    """A process that listens on a port; `lines` are those it has written on stderr so far."""
 
     def __init__(self, command: Sequence[str]) -> None:
         environment = {n: each for n, each in os.environ.items() if not n.startswith("DRAGONRT_")}
@@ -45,11 +45,11 @@ class CloudProcess(subprocess.Popen[str]):
         self._reader.start()
 
     def wait_ready(self) -> int:
-        """Return the port once it listens. Raises DragonError with its last line if it ended."""
+        """Wait until it listens, and return the port. Raises DragonError if the process ends."""
         return int(self.wait_line(_READY)[1])
 
     def wait_line(self, pattern: "re.Pattern[str]") -> "re.Match[str]":
-        """Return the first match in its lines. Raises DragonError with the last if it ended."""
+        """Wait for a line with the pattern; return the match. Raises DragonError if none comes."""
 
         def found() -> "re.Match[str] | None":
             return next(filter(None, map(pattern.search, self.lines)), None)
@@ -88,7 +88,7 @@ class CloudProcess(subprocess.Popen[str]):
 def cloud_process(
     *options: str, model: str = "dragon-small", within: Sequence[str] = ()
 ) -> Iterator[CloudProcess]:
-    """Run `dragonrt cloud` on a free loopback port with these options, until the context ends."""
+    """Yield a running `dragonrt cloud` on a free loopback port; `within`: see listening_process."""
     command = ["dragonrt", "--config", os.devnull, "cloud", "--model", model]
     command += ["--host", "127.0.0.1", "--port", "0", *options]
     with listening_process(*command, within=within) as cloud:
@@ -97,11 +97,11 @@ def cloud_process(
 
 @contextmanager
 def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
-    """Run `python -m` this module, which prints on stderr where it listens.
+    """Yield a running `python -m MODULE OPTION…`, which is ended with the context.
 
-    The command `within` becomes it, such as `ip netns exec NAME`. The user's settings (DRAGONRT_*)
-    do not reach it. It has its own session, so that Ctrl-C is this process's alone; SIGTERM and
-    SIGHUP end the context like an exception.
+    The module prints on stderr where it listens. `within` is a command that starts it, such as
+    `ip netns exec NAME`. The user's DRAGONRT_* variables and Ctrl-C do not reach it. SIGTERM and
+    SIGHUP to this process end the context like an exception.
     """
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # no other can handle signals

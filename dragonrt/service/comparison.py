@@ -35,7 +35,7 @@ USUAL = DragonSettings()
 
 
 def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
-    """Return the settings of a side with its sample documents, as another process has them."""
+    """Return a side's settings with its sample documents, for both sides on one machine."""
     found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
     return found.beside(["127.0.0.1"])
 
@@ -62,7 +62,7 @@ class Given:
 
     @property
     def tokens(self) -> list[int]:
-        """The tokens, the stop token included."""
+        """Return the tokens of the answer, the stop token included."""
         return self.answer.tokens
 
     @cached_property
@@ -91,7 +91,7 @@ class Given:
 class Method:
     """One way for two sides to agree on tokens (SPEC 1.1 to 1.3).
 
-    `follow` lets a draft adopt the peer's tokens (SPEC 1.7), unless the user forbids it.
+    `follow` lets a side draft behind the peer's tokens (SPEC 1.7), unless the user forbids it.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Method:
     follow: bool = False
 
     def settings(self, how: DragonSettings = USUAL) -> DragonSettings:
-        """Return the user's settings with this method's rule and aggregator."""
+        """Return the user's settings `how` with this method's rule, aggregator and follow."""
         follow = how.follow and self.follow
         return replace(how, rule=self.rule, aggregator=self.aggregator, follow=follow)
 
@@ -134,10 +134,7 @@ Measured = dict[Method, list[Given]]
 
 
 def costs(answers: Sequence[Given]) -> dict[str, float | None]:
-    """Return what answers of at least one token cost together; see LEGEND.
-
-    None where nothing could be measured.
-    """
+    """Return the costs of all answers together by name, see LEGEND; None if not measured."""
     pooled = Counts()
     for answer in answers:
         pooled.add(answer.counts)
@@ -158,7 +155,7 @@ def costs(answers: Sequence[Given]) -> dict[str, float | None]:
 def chat(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Chat:
-    """Return a chat without history by these settings, with the question's seed."""
+    """Return a new chat in mode dragon with the settings `how`, and the question's own and seed."""
     return Chat(replace(device, settings=how, resources=None), question, question.seed, stops)
 
 
@@ -169,13 +166,13 @@ async def ask_each(
     how: DragonSettings,
     stops: Sequence[str] = (),
 ) -> list[Given]:
-    """Ask the prompts one after another, as costs are measured; each part has its answer."""
+    """Ask the prompts one after another, each in a new chat; return an answer for each part."""
     answers = [await chat(device, question, how, stops).ask(prompt) for prompt in prompts]
     return given_of(answers)
 
 
 def given_of(answers: Sequence[Answer]) -> list[Given]:
-    """Return the answer to each part of the questions."""
+    """Return the answers to all parts, each as a Given with its costs."""
     return [Given(part.decoded) for each in answers for part in each.parts]
 
 
@@ -189,10 +186,10 @@ async def measured(
     given: Measured | None = None,
     on_method: Callable[[Method], None] = lambda method: None,
 ) -> Measured:
-    """Ask all prompts by every method that is not `given`, and return the answers.
+    """Ask all prompts by every method without answers in `given`; return the answers by method.
 
-    If none is given, the documents are read before anything is timed. The oracle of Algorithm 1 is
-    asked everything at once: only its texts count.
+    If `given` is empty, the documents are read before anything is timed. `on_method` is called
+    before each method. The oracle of Algorithm 1 is asked all at once, as only its texts count.
     """
     found = dict(given or {})
     if not found:
@@ -210,7 +207,7 @@ async def measured(
 
 
 def rows(found: Measured) -> Iterator[dict[str, Any]]:
-    """Yield a row of numbers for each answer of each method."""
+    """Yield a row for each answer of each method: costs, and whether the oracle's text is equal."""
     for method, oracle in ORACLES.items():
         for number, answer in enumerate(found[method]):
             truth = None if oracle is None else found[oracle][number]
@@ -247,7 +244,7 @@ def comparison_table(found: Measured) -> Table:
 
 
 def evidence_table(asked: Sequence[Answer]) -> Table:
-    """Return the bits by which each side's documents moved the answers, by question."""
+    """Return a table of the bits of evidence of each side's documents, with a row per question."""
     table = _table("bits of evidence from the documents of the", *SIDES)
     for each in asked:
         sources = [source for part in each.parts for source in part.sources]
@@ -277,8 +274,8 @@ async def link_report(
 ) -> tuple[dict[str, Any], Measured]:
     """Measure a link, and answer public sample questions over it by each method.
 
-    Return the numbers, as JSON without names of hosts, files or texts, and the answers. The device
-    answers without documents, so that none of its own is sent. Raises DragonError.
+    Return a JSON object of numbers, without names of hosts or files and without texts, and the
+    answers by method. The device reads no documents, so sends none. Raises DragonError.
     """
     link = await probe(cloud, model)
     prompts = [each.text for each in bundled.questions() if each.demo and each.kind == "public"]

@@ -36,14 +36,14 @@ Passages = Annotated[int, Field(ge=1, le=20, description="The most passages.")]
 async def serve_tools(
     setup: DeviceSetup, loaded: Loaded, stops: Sequence[str], on_notice: OnNotice
 ) -> None:
-    """Serve until stdin ends. Raises DragonError if the cloud refuses this device for ever."""
+    """Serve MCP on stdio until stdin ends. Raises DragonError if the cloud refuses for ever."""
     async with device(loaded, setup.others, setup.how, on_notice) as connected:
         first = Chat(connected, setup.question, setup.seed, stops)
         await tool_server(first).run_stdio_async()
 
 
 def tool_server(first: Chat) -> MCPServer[Any]:
-    """Return a server of the tools. Each question is a chat of its own, set up like `first`."""
+    """Return an MCP server of three tools. Each question has a new chat, set up like `first`."""
     own, side = first.device, first.device.side
 
     async def ask(question: str, level: Level = "", folder: Folder = "") -> dict[str, Any]:

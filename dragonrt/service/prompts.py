@@ -125,7 +125,7 @@ _SMALL_TALK = {
 
 
 def small_talk(prompt: str, model: str, names: Sequence[str] = ()) -> str:
-    """Return a reader's reply to small talk, "" to all else; `names` are of the own documents."""
+    """Return the reply to small talk if the model is a reader, else ""; it may have the `names`."""
     forms = _SMALL_TALK if model in READERS else ()
     said = next((each for each in forms if re.fullmatch(rf"\s*(?:{each})\W*", prompt, re.I)), "")
     few = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
@@ -147,13 +147,13 @@ def check_language(model: LanguageModel, question: str) -> None:
 
 
 class TaskError(DragonError):
-    """The model cannot do what is asked."""
+    """A task, such as a summary, that the model cannot do."""
 
 
 def reads_whole(prompt: str, model: str) -> bool:
-    """Return whether a prompt is a task on a document as a whole, for the model of that name.
+    """Return whether a prompt is a task on a whole document: to summarise it, or to make a list.
 
-    Raises TaskError if the model cannot do it.
+    Raises TaskError if the model of that name cannot do it.
     """
     for verb, pattern in _WRITTEN.items():
         if pattern.match(prompt):
@@ -167,7 +167,7 @@ def reads_whole(prompt: str, model: str) -> bool:
 
 
 def named_in(prompt: str, files: Iterable[str]) -> str:
-    """Return the file that a task names, with its suffix or as its object; "" if it names none."""
+    """Return which of `files` a task names, with the suffix or as the object; "" if none."""
     text = _plain(prompt)
     found: list[tuple[int, str]] = []
     for file in files:
@@ -185,9 +185,9 @@ def _plain(text: str) -> str:
 
 
 def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], list[Noticed]]:
-    """Return a turn for each chunk of a document, and notices if it has more than are read.
+    """Return a question for each of the first chunks, and a notice if MOST_CHUNKS are not all.
 
-    The other side reads nothing: the document is not there.
+    `chunks` counts those of `document`. The other side has no such document, and reads nothing.
     """
     alone = replace(question, document=document, documents=0)
     asked = [replace(alone, chunk=place) for place in range(min(chunks, MOST_CHUNKS))]
@@ -213,9 +213,9 @@ def parts_of(question: str) -> list[str]:
 
 
 def bridge_of(question: str) -> tuple[str, str, str] | None:
-    """Return the question that a bridge's last clause asks, and the words before and behind it.
+    """Return a bridge's last clause as a question, and the words before and behind the clause.
 
-    Returns None for a question without one. Behind it is at most the verb of the question.
+    Returns None for a question that is no bridge. Behind is at most the verb of the question.
     """
     text, behind = question.strip(" \t\n?.!"), ""
     found = _BRIDGE.fullmatch(text) if len(text) <= LONGEST else None

@@ -24,9 +24,10 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetup:
-    """The setup of a device: its side, its settings, and the other sides.
+    """What a device is made of: its side, the mode's settings `how`, and the other sides.
 
-    `warnings` are lines for the user. Without a `seed` each answer draws its own.
+    `question` has the settings of all answers; if `seed` is None each answer draws its own.
+    `warnings` are lines for the user.
     """
 
     question: Question
@@ -38,10 +39,10 @@ class DeviceSetup:
 
     @classmethod
     def of(cls, mode: str, own: Values, answers: Values, workers: Sequence[str] = ()) -> Self:
-        """Return the setup of these values by the names of fields.
+        """Return the setup from values of settings by the names of their fields.
 
         `own` are of SideSettings, NetworkSettings and LinkSettings, `answers` of Question and the
-        mode's settings. Raises DragonError.
+        mode's settings. `workers` are HOST:PORT or HOST:PORT=WEIGHT. Raises DragonError.
         """
         entry = entry_named(mode)
         question, how = composed(mode, answers)
@@ -57,7 +58,7 @@ class DeviceSetup:
 
 @dataclass(frozen=True, slots=True)
 class CloudSetup:
-    """The setup of a cloud: its side and its address; `warnings` are lines for the user."""
+    """What a cloud is made of: its side and its address; `warnings` are lines for the user."""
 
     side: SideSettings
     address: Address
@@ -65,7 +66,7 @@ class CloudSetup:
 
     @classmethod
     def of(cls, own: Values) -> Self:
-        """Return the setup of values of SideSettings, NetworkSettings and LinkSettings by name."""
+        """Return the setup from values of SideSettings, NetworkSettings, LinkSettings by field."""
         reached = picked(NetworkSettings, own)
         address = reached.cloud_address(picked(LinkSettings, own))
         address.check_listening()  # before minutes of loading
@@ -74,7 +75,7 @@ class CloudSetup:
 
 
 def entry_named(mode: str) -> ModeEntry[Any, Any]:
-    """Return the mode that a user names. Raises DragonError for an unknown one."""
+    """Return the entry of the mode that a user names. Raises DragonError for an unknown name."""
     if mode not in MODES:
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
     return MODES[mode]

@@ -41,14 +41,14 @@ UNSENT = "Nothing was sent: without a terminal nobody can be asked."
 
 
 class BetweenAnswers:
-    """Holds lines back, such as those of a watched index, while an answer is printed."""
+    """Holds back lines for the user, such as reports of the index, while an answer is printed."""
 
     def __init__(self) -> None:
         self._answering = False
         self._kept: deque[Callable[[], None]] = deque(maxlen=MOST_KEPT)
 
     def saying(self, say: Callable[[T], None]) -> Callable[[T], None]:
-        """Return a `say` that waits for the end of an answer."""
+        """Return a function that calls `say`, during an answer only when that has ended."""
 
         def later(what: T) -> None:
             if self._answering:
@@ -70,7 +70,7 @@ class BetweenAnswers:
 
 
 class Consent:
-    """Shows what leaves for the first question of a chat, and asks whether to send it.
+    """Shows the user what would be sent for a chat's first question, and asks whether to send it.
 
     `show` prints a line. Without a terminal nobody can be asked, and nothing is ever sent.
     """
@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether the question may be sent; sets the level that the user chooses."""
+        """Ask, unless the user has agreed, and return whether to send it; set the chosen level."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True
@@ -141,11 +141,11 @@ async def talk(
     lines: BetweenAnswers | None = None,
     show: Show | None = None,
 ) -> None:
-    """Answer the question, or all that a user types.
+    """Print the answer to `question` or, if it is None, to each line that a user types.
 
-    `as_json` prints an object for each part and, of several, the whole. `lines` wait for the end of
-    an answer. With `show`, what leaves is shown before the first
-    question. Raises DragonError if the one question fails.
+    `as_json` prints a JSON object for each part and, of several, for the whole. `lines` are held
+    back during an answer. With `show`, which prints a line, the user is asked before anything is
+    sent: see Consent. Raises DragonError if the answer to `question` fails.
     """
     lines = lines or BetweenAnswers()
     consent = None if show is None else Consent(chat, show, as_json=as_json)
@@ -210,7 +210,7 @@ async def _piped_questions() -> AsyncIterator[str]:
 
 
 async def typed_questions() -> AsyncIterator[str]:
-    """Yield what a user types at the prompt."""
+    """Yield the lines that a user types at the prompt, until Ctrl-D."""
     ask = _prompt("> ")
     while True:
         try:

@@ -9,7 +9,7 @@ CONTEXT = 8
 
 
 class TextStream:
-    """Turns a growing list of tokens into pieces of text, up to the first stop string.
+    """Turns tokens, pushed one by one, into pieces of text, up to the first stop string.
 
     `stopped` is True once a stop string is complete; no part of it is ever returned.
     """
@@ -64,10 +64,10 @@ class TextStream:
 class JoinedText:
     """Joins the answers of several parts while they are generated; a single answer stays as it is.
 
-    A refusal waits for the answer of another part, and then names its own: "who bred them: I don't
-    know." That of a part without words is left out. If all parts are refused, the text is one
-    refusal. `text` is what is shown so far; `places` are the characters of it where the parts'
-    answers begin.
+    A refusal is held back until another part has an answer, and then begins with its part: "who
+    bred them: I don't know." It is left out if its entry of `parts` is "". If all parts are
+    refused, the text is one refusal. `text` is what is shown so far; `places` are the indexes in it
+    at which the parts' answers begin.
     """
 
     def __init__(self, parts: Sequence[str], refusal: str) -> None:
@@ -78,7 +78,7 @@ class JoinedText:
         self._refused: dict[int, str] = {}
 
     def push(self, text: str) -> tuple[str, str]:
-        """Return a lead and words to show, after more text of the part under way."""
+        """Add text of the current part; return what to show: words between parts, then its own."""
         self._said += text
         several = len(self._parts) > 1
         if several and not self._shown and self._may_refuse():
@@ -100,7 +100,7 @@ class JoinedText:
         self._number, self._said, self._shown = self._number + 1, "", 0
 
     def end(self) -> str:
-        """Return the refusals to show behind the last part."""
+        """Return the refusals still held back, to show behind the last part."""
         before = len(self.text)
         if not self.text and self._refused:
             self.text = self._refused.popitem()[1]

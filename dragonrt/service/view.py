@@ -51,7 +51,7 @@ class AnswerView:
         self._in_line = False
 
     def show(self, news: News) -> None:
-        """Print a piece in the colour of its side; a notice on its own line, also in the middle."""
+        """Print a piece in its side's colour, or a notice on its own line; ignore other news."""
         if isinstance(news, Piece):
             shown = Text(news.text, style=COLOURS[carrier(news)])
             self._console.print(shown, end="", soft_wrap=True)
@@ -96,7 +96,7 @@ class AnswerView:
 
 
 def warnings(answer: Answer) -> list[str]:
-    """Return a line that names the codes that no document has, if there are any."""
+    """Return a line with the numbers and codes that no document has, no line if all are found."""
     codes = dict.fromkeys(code.text for code in answer.not_found)
     return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
@@ -136,7 +136,7 @@ def cost_line(answer: Answer) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return what left this side, in one line: observed, without a guarantee.
+    """Return what left this side for an answer, as observed and without guarantee, in one line.
 
     Documents that made the text less likely left nothing in it: their evidence is not shown.
     """
@@ -163,7 +163,7 @@ def _percent(share: float | None) -> str:
 
 
 def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
-    """Return the text after an answer: a line for each document, and for each notice."""
+    """Return the text to append to an answer: a line for each source, and for each notice."""
     lines = [HEADING] if sources else []
     for source in sources:
         heading = title(source)
@@ -175,5 +175,5 @@ def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
 
 
 def without_sources(text: str) -> str:
-    """Return an earlier answer without its sources, so that no model continues a list of files."""
+    """Return an answer's text without `sources_text`, so that no model continues such a list."""
     return _BEHIND.sub("", text)

@@ -47,7 +47,7 @@ IMPOSSIBLE = -9999.0
 
 
 def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
-    """Return a token of the answer with its log-probability, and the likeliest ones with theirs."""
+    """Return a token's entry of OpenAI's logprobs, with the likeliest tokens in `top_logprobs`."""
 
     def one(token: int, p: float) -> Json:
         text = decode([token])
@@ -59,17 +59,17 @@ def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
 
 
 class Waiting(NamedTuple):
-    """No event came within the time after which a stream needs a byte."""
+    """A pause: no event came within the time after which a stream has to send a byte."""
 
 
 class Begun(NamedTuple):
-    """The answer begins."""
+    """The answer has begun; its first text, or another event, comes next."""
 
 
 class Delta(NamedTuple):
-    """A piece of the text, perhaps empty.
+    """New text of the answer, perhaps empty.
 
-    It has the tokens' probabilities and the events of decoding, if the request asked for them.
+    `tokens` are the probabilities of tokens and `decoding` the trace events, if asked for.
     """
 
     text: str
@@ -83,7 +83,7 @@ AnswerEvent: TypeAlias = Waiting | Begun | Delta | Answer | ApiError
 
 @dataclass(slots=True)
 class Reply:
-    """An unfinished answer; `text` and `tokens` are those before the current event."""
+    """An answer under way, for its AnswerForm; `text` and `tokens` are those before the event."""
 
     model: str
     request: ApiRequest
@@ -99,10 +99,10 @@ class Reply:
 
 
 class AnswerForm(NamedTuple):
-    """The form of an API: how a request is parsed, a stream is written, and a whole answer.
+    """How one API reads a request, writes the events of a stream, and writes a whole answer.
 
-    `parse` raises ApiError for unsupported features. `chunks` are pieces of the response's body, of
-    `kind` if it is a stream.
+    `parse` takes the body and the defaults, and raises ApiError. `chunks` yields the text of one
+    event of a stream, whose media type is `kind`. `whole` returns the body of an answer at once.
     """
 
     parse: Callable[[Json, ApiRequest], ApiRequest]
@@ -113,7 +113,7 @@ class AnswerForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerDesk:
-    """The shared state of requests for answers."""
+    """What all requests for answers share: the device, the queue before it, and the metrics."""
 
     device: Device
     admission: Admission
@@ -121,9 +121,10 @@ class AnswerDesk:
 
 
 class AnswerResponse:
-    """An ASGI response: errors before the first byte are HTTP errors, later ones are events.
+    """An ASGI response with an answer: as a stream of events, or whole.
 
-    The answer stops if its client disconnects. A client that reads slowly holds no place.
+    Errors before the first byte are HTTP errors, later ones events. If the client disconnects the
+    answer is ended. Its place in the queue is free when it has ended, even if the client reads on.
     """
 
     def __init__(self, desk: AnswerDesk, reply: Reply, form: AnswerForm) -> None:
@@ -282,7 +283,7 @@ async def _paced(events: AsyncGenerator[AnswerEvent, None]) -> AsyncGenerator[An
 
 
 def without_others(device: Device) -> Device:
-    """Return the device without its other sides: nothing of its answers leaves it."""
+    """Return a device with the same side that answers alone: nothing of an answer is sent."""
 
     async def nobody() -> NoReturn:
         raise NotConnectedError("this is answered by the device alone")
@@ -294,7 +295,7 @@ def without_others(device: Device) -> Device:
 
 
 def api_error(error: DragonError, request: ApiRequest) -> ApiError:
-    """Return the HTTP error of an answer that failed."""
+    """Return the error with which the API reports that the answer to `request` failed."""
     if isinstance(error, ApiError):
         return error
     text, code = str(error), code_of(error)
@@ -328,16 +329,16 @@ async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
 
 
 def sse(data: Json | str, name: str = "") -> str:
-    """Return a server-sent event; it has a name only if the API has names."""
+    """Return a server-sent event of `data`, as JSON unless it is a str; without a name if ""."""
     text = data if isinstance(data, str) else json.dumps(data)
     return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"
 
 
 def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[Json]:
-    """Return an annotation for each mark, and for each code that no document has.
+    """Return an annotation for each mark, for each source without one, and for each code not found.
 
-    `cite` makes that of a document, for characters of the text. A document without a mark has one
-    that covers the whole answer to its part of the question.
+    `cite` makes the annotation of a source, given the first character, the one behind the last, and
+    the source as JSON. That of a source without a mark is for its whole part of the answer.
     """
     cited: list[Json] = []
     for part in answer.parts:
@@ -353,20 +354,20 @@ def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[
 
 
 def too_long(answer: Answer) -> bool:
-    """Return whether the answer ended at the limit of its length."""
+    """Return whether the answer ended because it had the most tokens that it may have."""
     return answer.decoded.finish is Finish.LENGTH
 
 
 def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
-    """Return the token counts of the conversation, without documents, and the answer, as named."""
+    """Return counts of tokens: `{asked}_tokens` without documents, `{written}_tokens`, and both."""
     given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 
 
 def report(reply: Reply, answer: Answer) -> Json:
-    """Return the data that no API has a place for, and times named as in llama.cpp's server.
+    """Return `timings`, named as in llama.cpp's server, and in `dragonrt` the rest of `--json`.
 
-    The drafts are the device's: in mode dragon both sides draft every token.
+    The drafts in `timings` are the device's: in mode dragon both sides draft every token.
     """
     given, prompt_s = _prompt(answer)
     counts = AnswerCounts.of(answer.decoded.records)

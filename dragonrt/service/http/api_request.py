@@ -37,8 +37,8 @@ T = TypeVar("T", bound=Struct)
 class ApiError(DragonError):
     """A rejected request, or an answer that failed.
 
-    `code` is OpenAI's error code, `param` the name of the faulty field, `retry_after_s` when to
-    retry.
+    `status` is the HTTP status, `code` OpenAI's error code, `param` the name of the faulty field,
+    `retry_after_s` the seconds until the request may be sent again, 0 if that is unknown.
     """
 
     def __init__(
@@ -66,18 +66,18 @@ class ApiError(DragonError):
 
 
 def unsupported(name: str, instead: str = "leave it out", value: str = "") -> ApiError:
-    """Return the error of a field, or a `value` of it, that is not supported."""
+    """Return the error that a field, or its `value`, is unsupported; `instead` says what to do."""
     text = f"{name} {value}".strip() + f" is not supported here: {instead}"
     return ApiError(400, text, code="unsupported_parameter", param=name)
 
 
 def wrong(text: str, name: str = "") -> ApiError:
-    """Return the error of an invalid value of a field, or of several."""
+    """Return the error with this text: the value of the field `name`, or of several, is invalid."""
     return ApiError(400, text, code="invalid_value", param=name)
 
 
 def invalid(name: str, must: str) -> ApiError:
-    """Return the error of a value that must be something else."""
+    """Return the error that the field `name` has a wrong value; `must` says what it must be."""
     return wrong(f"{name} must be {must}", name)
 
 
@@ -112,7 +112,7 @@ INSTEAD = {
 
 
 def json_object(data: bytes) -> Json:
-    """Return the body of a request; 256.0 is 256. Raises ApiError if it is not a JSON object."""
+    """Return the parsed body, 256.0 as the integer 256. Raises ApiError unless it is an object."""
     try:
         value = DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -126,7 +126,7 @@ DECODER = msgspec.json.Decoder(float_hook=lambda text: int(n) if (n := float(tex
 
 
 def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
-    """Return a body as that kind, and the names of the fields without effect.
+    """Return a body as an instance of `kind`, and the names of its fields without effect.
 
     Raises ApiError for a wrong or unsupported value.
     """
@@ -138,7 +138,7 @@ def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
 
 
 def warning_lines(ignored: Sequence[str]) -> list[str]:
-    """Return the warnings about fields without effect."""
+    """Return lines for the client that say which of its fields have no effect."""
     last = {name: name.rpartition(".")[2] for name in ignored}
     plain = [name for name in last if last[name] not in UNKEPT][:MAX_WARNED]
     unkept = [f"{name}: {UNKEPT[last[name]][0]}" for name in last if last[name] in UNKEPT]
@@ -146,7 +146,7 @@ def warning_lines(ignored: Sequence[str]) -> list[str]:
 
 
 def warning(lines: Sequence[str]) -> dict[str, str]:
-    """Return the header `Warning` with these lines, or none (RFC 7234, 5.5)."""
+    """Return the HTTP headers of these lines: one `Warning` (RFC 7234, 5.5), or no header."""
     # JSON's quoted text is ASCII without control characters, as a header needs it.
     return {"Warning": f"299 - {json.dumps('; '.join(lines))}"} if lines else {}
 
@@ -194,7 +194,7 @@ Most = Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None
 
 
 class Part(Struct, kw_only=True):
-    """A part of a message."""
+    """A part of a message's content; it is read if its type is among TEXTS."""
 
     type: str = "text"
     text: str | None = None
@@ -216,13 +216,13 @@ class ChatMessage(Struct, kw_only=True):
 
 
 class StreamOptions(Struct, kw_only=True):
-    """The options of a stream."""
+    """The options of a stream; with `include_usage` its end has counts of tokens."""
 
     include_usage: bool | None = None
 
 
 class Asked(Struct, kw_only=True):
-    """The fields of a question in every API, each with what it does."""
+    """The fields of a body that all APIs have, each with a line that says what it does."""
 
     temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
     top_p: Annotated[Share | None, "likeliest tokens of this probability"] = None
@@ -244,9 +244,9 @@ NOTHING = Asked()
 
 
 class Dialogue(NamedTuple):
-    """A conversation as its client sends it; the field `asked_in` has the question.
+    """A conversation in a body; the field `asked_in` of the body has its question, `prompt`.
 
-    `unread` are messages and parts that a model here does not read.
+    `unread` names messages and parts of them that are not read, such as results of tools.
     """
 
     prompt: str
@@ -258,13 +258,13 @@ class Dialogue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request in any API, with defaults.
+    """A request for an answer in any API, or what the service takes by default.
 
-    `question` has the words and the settings; without a `seed` each answer draws one. `stops` are
-    texts that end the answer, `longest` its most tokens. `unranked` is why there are no
-    probabilities to return, else None. If `traced`, the stream has the events of decoding. The
-    question is in the field `asked_in`, and its length in the field `length`. In the `background`
-    is a task of a chat page. `unfollowed` is the model that got no instructions.
+    `question` has the words and the settings; if `seed` is None the answer draws one. `stops` are
+    texts that end the answer, `longest` bounds its tokens. `unranked` says why probabilities cannot
+    be returned, or is None. If `traced`, the stream has the events of decoding. `asked_in` and
+    `length` name the fields of the body with the question and with the most tokens. In the
+    `background` a chat page asks, not a person. `unfollowed` is a model that gets no instructions.
     """
 
     question: Question
@@ -284,10 +284,10 @@ class ApiRequest:
     def asked(
         self, body: Asked, ignored: Sequence[str], dialogue: Dialogue, ranked: str
     ) -> "ApiRequest":
-        """Return the request with these fields; the first given one of LENGTHS counts.
+        """Return these defaults with what the `body` and its `dialogue` say instead.
 
-        The field `ranked` asks for probabilities, unless it is "". Raises ApiError for invalid
-        values.
+        `ignored` names fields without effect. The field `ranked` asks for probabilities; "": none
+        does. The first field of LENGTHS counts. Raises ApiError for invalid values.
         """
         given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
         for name, least in (("top_k", 0), ("top_p", LEAST_P)):
@@ -340,10 +340,10 @@ class ApiRequest:
         )
 
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
-        """Shorten the answer to the model's room beside the documents.
+        """Return the request with an answer that fits into the model's context.
 
-        Documents take at most half of its context. An answer keeps at least `usual` tokens. A
-        bundled reader gets no instructions: it would refuse. This encodes the question, so do not
+        Half of the context is for documents. An answer may have at least `usual` tokens. One of
+        READERS gets no instructions, because it would refuse. This encodes the question, so do not
         call it on the event loop.
         """
         question, most = self.question, self.question.max_tokens
@@ -358,7 +358,7 @@ class ApiRequest:
 
     @property
     def warnings(self) -> list[str]:
-        """What the response says of the parts of the request without effect."""
+        """Return lines for the response: fields without effect, and a lowered limit of tokens."""
         lines, most = warning_lines(self.ignored), self.question.max_tokens
         if self.length and most < getattr(self.body, self.length):
             lines.append(f"{self.length}: {most} is the most")
@@ -368,10 +368,10 @@ class ApiRequest:
 
 
 def dialogue(messages: str | Sequence[ChatMessage], field: str, instructions: str = "") -> Dialogue:
-    """Return the turns of the messages in a field; consecutive ones of one role are joined.
+    """Return the conversation in a body's `field`; consecutive messages of one role are joined.
 
-    A text is one message. Calls and results of tools are not read. Raises ApiError unless a
-    question is last.
+    A str is the user's only message. `instructions` come before those of the messages. Calls and
+    results of tools are not read. Raises ApiError unless the last message is a question.
     """
     if isinstance(messages, str):
         only = [ChatMessage(role="user", content=messages)]

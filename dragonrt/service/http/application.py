@@ -75,7 +75,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class EmbeddingsBody(Struct, kw_only=True):
-    """The body of a request for embeddings."""
+    """The body of a request for embeddings of texts, as in OpenAI's API."""
 
     input: Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
     encoding_format: Literal["float", "base64"] | None = None
@@ -90,9 +90,10 @@ async def serve_device(
     on_notice: OnNotice,
     on_ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM; calls `on_ready` with the address. Raises DragonError.
+    """Serve a device over HTTP until SIGINT or SIGTERM; call `on_ready` with the URL at the start.
 
-    The question and the seed of `setup`, and `stops`, are the defaults of requests.
+    The question and the seed of `setup`, and `stops`, are the defaults of requests. After a signal
+    running answers may finish, for ENDING_S or until a second signal. Raises DragonError.
     """
     keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
     context, how, model, library = http.context(), setup.how, loaded.model, loaded.library
@@ -129,7 +130,7 @@ async def serve_device(
 
 
 class HttpService:
-    """The handlers of the routes, for one device."""
+    """The HTTP routes of one device and their handlers; `application` returns the ASGI app."""
 
     def __init__(self, desk: AnswerDesk, documents: PrivateDocuments, defaults: ApiRequest) -> None:
         self._desk, self._device, self._side = desk, desk.device, desk.device.side

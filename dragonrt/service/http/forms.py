@@ -62,7 +62,7 @@ Unstored = Annotated[None, "of a response: refused, as nothing is stored"]
 
 
 class ChatBody(Asked, kw_only=True):
-    """The body of a chat completion."""
+    """The body of a request for OpenAI's chat completions."""
 
     messages: Annotated[list[ChatMessage] | None, TURNS] = None
     logprobs: Annotated[bool | None, PROBABILITIES] = None
@@ -75,7 +75,7 @@ class ChatBody(Asked, kw_only=True):
 
 
 def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Return the request in a body. Raises ApiError for unsupported features."""
+    """Return the request of a ChatBody in JSON. Raises ApiError for unsupported features."""
     given, ignored = read(body, ChatBody)
     if given.top_logprobs and not given.logprobs:
         raise invalid("logprobs", "true with top_logprobs")
@@ -85,7 +85,7 @@ def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the chunks of an event: a choice with a piece of its message."""
+    """Yield the server-sent events that report `event` to a client of OpenAI's chat completions."""
 
     def chunk(delta: Json, found: Json | None = None, ended: str | None = None, **more: Any) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": found, "finish_reason": ended}
@@ -112,7 +112,7 @@ def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
 
 
 def chat_completion(reply: Reply, answer: Answer) -> Json:
-    """Return a choice with a message."""
+    """Return the whole answer as the object of OpenAI's chat completions, with one choice."""
     message = {"role": "assistant", "content": reply.text, "refusal": None}
     choice = {
         "index": 0,
@@ -144,7 +144,7 @@ def _reason(answer: Answer) -> str:
 
 
 class ResponseBody(Asked, kw_only=True):
-    """The body of a response."""
+    """The body of a request for OpenAI's responses."""
 
     input: Annotated[
         str | list[ChatMessage] | None, "the question, or items; of these messages are read"
@@ -161,7 +161,7 @@ class ResponseBody(Asked, kw_only=True):
 
 
 def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Return the request in a body. Raises ApiError for unsupported features."""
+    """Return the request of a ResponseBody in JSON. Raises ApiError for unsupported features."""
     given, ignored = read(body, ResponseBody)
     if given.background:
         raise unsupported("background", "an answer ends with its client's connection")
@@ -174,7 +174,7 @@ def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the typed events that report `event`: one message with one text."""
+    """Yield the server-sent events that report `event` to a client of OpenAI's responses."""
     item = {"output_index": 0}
     place = {"item_id": f"msg_{reply.id}", **item, "content_index": 0}
 
@@ -213,7 +213,7 @@ def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
 
 
 def response(reply: Reply, answer: Answer) -> Json:
-    """Return a response of one message."""
+    """Return the whole answer as the object of OpenAI's responses, with one message."""
     status = "incomplete" if too_long(answer) else "completed"
     message = _message(reply, status, [_part(reply, annotations(answer, _file_citation))])
     details = {
@@ -281,7 +281,7 @@ class OllamaBody(Asked, kw_only=True):
 
 
 def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Return the request in a body. Raises ApiError for unsupported features."""
+    """Return the request of an OllamaBody in JSON. Raises ApiError for unsupported features."""
     options = body.get("options") or {}
     if not isinstance(options, dict):
         raise invalid("options", "an object")
@@ -294,7 +294,7 @@ def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the lines of an event, each an object; while nothing comes, one without text."""
+    """Yield the lines of JSON that report `event`; `says` makes the fields that have the text."""
     match event:
         case Waiting():
             yield _line(_ollama_object(reply, says("")))
@@ -308,7 +308,7 @@ def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent)
 
 
 def ollama_whole(says: Callable[[str], Json], reply: Reply, answer: Answer) -> Json:
-    """Return the object of a whole answer."""
+    """Return the whole answer as Ollama's object; `says` makes the fields that have the text."""
     return _done(reply, answer, says(reply.text) | _ranked(reply.tokens))
 
 
@@ -342,7 +342,7 @@ def _done(reply: Reply, answer: Answer, more: Json) -> Json:
 
 
 def date(seconds: float) -> str:
-    """Return a date as Ollama writes it."""
+    """Return a time in seconds since 1970 as Ollama writes it: ISO 8601, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 

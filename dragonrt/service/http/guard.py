@@ -43,14 +43,14 @@ SMOOTHING = 0.2
 
 
 class ApiKeys:
-    """The API keys; a client must send one."""
+    """The API keys of the service; each request must have one of them."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._keys = tuple(key.encode() for key in keys)
 
     @classmethod
     def read(cls, path: Path) -> "ApiKeys":
-        """Return the keys in a file, one per line; empty lines and those with # are skipped."""
+        """Return the keys in a file, one a line, but # lines. Raises DragonError without any."""
         try:
             lines = [line.strip() for line in read_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -73,10 +73,10 @@ class ApiKeys:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """ASGI middleware in front of everything.
+    """ASGI middleware in front of all routes: it rejects whom this service is not for.
 
     Pages of other sites cannot send requests: an Origin that is not among `origins` is rejected.
-    Preflights have been answered before. Without keys the Host must be this machine's own, or among
+    Preflights of CORS were answered before. Without keys the Host must be this machine's, or among
     `hosts`, because another name could be made to resolve to this machine.
     """
 
@@ -129,9 +129,9 @@ def _is_open(path: str) -> bool:
 
 
 class Admission:
-    """Limits the answers at a time and the waiting requests, first come, first served.
+    """The queue before a device: `at_once` answers run, and `waiting` requests wait at most.
 
-    Requests without a waiting person are `behind` the others, and leave them half of the queue.
+    First come, first served; but a request `behind` the others leaves them half of the queue.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:
@@ -150,13 +150,13 @@ class Admission:
         return len(self._queue)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Reject further requests; if `at_once`, `drained` does not wait for accepted ones."""
+        """Reject new requests; if `at_once`, let `drained` not wait for the accepted ones."""
         self.closing = True
         if at_once or not (self.running or self.waiting):
             self._drained.set()
 
     async def drained(self) -> bool:
-        """Wait until no request is left after `close`; return False if some are left in the end."""
+        """After `close`, wait up to ENDING_S for accepted requests; return whether none is left."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ENDING_S):
                 await self._drained.wait()
@@ -164,7 +164,7 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Hold a place among the answers until the context ends. Raises ApiError as `enter`."""
+        """Wait for a place as `enter` does, and free it when the context ends. Raises ApiError."""
         leave = await self.enter()
         try:
             yield
@@ -172,9 +172,9 @@ class Admission:
             leave()
 
     async def enter(self, *, behind: bool = False) -> Callable[[], None]:
-        """Take a place among the answers, and return what frees it.
+        """Wait for a place among the running answers, and return a function that frees it.
 
-        Raises ApiError: 429 if too many requests wait, 503 at shutdown or after the longest wait.
+        Raises ApiError: 429 if too many requests wait, 503 after `close` or LONGEST_WAIT_S.
         """
         if self.closing:
             raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)

@@ -23,7 +23,7 @@ LIBRARIES = ("uvicorn", "h11", "starlette", "prometheus_client")
 class HttpSettings:
     """Address, protection and limits of the HTTP service.
 
-    Raises DragonError if others could use or intercept it.
+    Raises DragonError if others could use or intercept the service.
     """
 
     http_host: Text = setting("127.0.0.1", "Address. A public one needs keys and TLS.", daily=True)
@@ -90,7 +90,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSettings:
-    """The address of a cloud's health and metrics."""
+    """The address where a cloud serves its health and metrics, if it has a port."""
 
     http_host: Text = setting("127.0.0.1", "Address that serves health and metrics without a key.")
     http_port: Port | None = setting(

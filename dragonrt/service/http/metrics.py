@@ -74,7 +74,7 @@ Value = float | Mapping[str, float]
 def state(
     name: str, help: str, value: Value, label: str = "", kind: Any = GaugeMetricFamily
 ) -> Metric:
-    """Return the state of something as a metric that may rise and fall."""
+    """Return a metric, by default a gauge, with one value, or one for each value of its label."""
     metric: Metric = kind(PREFIX + name, help, labels=[label] * bool(label))
     for each, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
         metric.add_metric([] if each is None else [each], number)  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ total = partial(state, kind=CounterMetricFamily)
 class Metrics(Collector):
     """The metrics of one process: what it counts, and the state of its side and its index.
 
-    `skipped` is the number of documents that could not be read at the start.
+    `skipped` is the number of documents that could not be read at the start, `own` more counters.
     """
 
     def __init__(self, skipped: int = 0, own: Counters | None = None) -> None:
@@ -108,7 +108,7 @@ class Metrics(Collector):
         return Histogram(PREFIX + name, help, buckets=buckets, registry=self.registry)
 
     def count(self, name: str, amounts: Mapping[Any, float]) -> None:
-        """Add to a counter, for each value of its label; None if it has no label."""
+        """Add `amounts` to a counter, by the value of its label; None if it has no label."""
         for label, amount in amounts.items():
             counter = self._counters[name]
             (counter if label is None else counter.labels(label)).inc(max(0.0, amount))
@@ -119,14 +119,14 @@ class Metrics(Collector):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
-        """Report a side's state, and what `read` yields, in each scrape."""
+        """Let each scrape from now on have the side's state, and the metrics that `read` yields."""
         side.worker.on_forward = self._batches.observe
         self.count("index_updates", {"done": 0, "failed": 0})
         self._read = lambda: chain(read(), self._of_side(side))
 
     @override
     def collect(self) -> Iterator[Metric]:
-        """Yield the state. Reads files, so call it off the event loop."""
+        """Yield the watched state as metrics. Reads files, so call it off the event loop."""
         return self._read()
 
     def _of_side(self, side: LocalSide) -> Iterator[Metric]:
@@ -156,13 +156,13 @@ class Metrics(Collector):
         yield state("files_skipped", "Files that could not be read.", self._skipped)
 
     def page(self, request: Request) -> Response:
-        """Return the page for Prometheus. No coroutine, so that starlette calls it in a thread."""
+        """Return all metrics as Prometheus's text. No coroutine: starlette calls it in a thread."""
         page = generate_latest(self.registry)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class DeviceMetrics(Metrics):
-    """The metrics of a device; `take` is a sink for every record of its side."""
+    """The metrics of a device; `take` counts the drafts among the records of its side's trace."""
 
     def __init__(self, skipped: int = 0) -> None:
         super().__init__(skipped, OF_DEVICE)
@@ -181,7 +181,7 @@ class DeviceMetrics(Metrics):
                 pass
 
     def over(self, answered: Answer | None) -> None:
-        """Count a finished answer; None if it failed."""
+        """Count an answer that has ended; None is one that failed."""
         if answered is None:
             self.count("answers", {"error": 1})
             return
@@ -208,7 +208,7 @@ class DeviceMetrics(Metrics):
         self.count("answer_bytes", passed)
 
     def watch_device(self, device: Device, admission: Admission, places: Places) -> None:
-        """Report the state of a device and of its service in each scrape."""
+        """Let each scrape from now on have the device's connections, queue and HTTP clients."""
 
         def read() -> Iterator[Metric]:
             links = device.connectors.items()
@@ -232,7 +232,7 @@ class DeviceMetrics(Metrics):
 class CloudStatus(Metrics):
     """The health and the metrics of a cloud, without private data.
 
-    `take` is a sink for every record of its side.
+    `take` counts the ended answers among the records of its side's trace.
     """
 
     def take(self, record: Record) -> None:
@@ -243,7 +243,7 @@ class CloudStatus(Metrics):
     async def pages(
         self, where: StatusSettings, on_ready: Callable[[str], None], cloud: Cloud
     ) -> AsyncIterator[None]:
-        """Serve the pages until the context ends. Raises DragonError for a used port."""
+        """Serve health and metrics in this context. Raises DragonError if the port is taken."""
 
         async def ready(request: Request) -> Response:
             try:
@@ -263,7 +263,7 @@ class CloudStatus(Metrics):
 
 
 async def health(request: Request) -> Response:
-    """Return that the process is alive."""
+    """Respond with the status ok, which says that the process is alive."""
     return JSONResponse({"status": "ok"})
 
 

@@ -38,9 +38,9 @@ READ_S = 60.0
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
-    """Return the side with that directory among its documents, which are watched.
+    """Return the settings with `directory`, if any, among the documents, which are then watched.
 
-    Creates the directory. Raises DragonError if it cannot.
+    Creates the directory. Raises DragonError if that fails or the index cannot be extended.
     """
     if directory is None:
         return side
@@ -56,7 +56,7 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
 
 
 class PrivateDocuments:
-    """The documents of a side. Files in `uploads` may be added and deleted; None: no changes."""
+    """A side's documents over HTTP: files in the directory `uploads`, if any, may come and go."""
 
     def __init__(self, documents: tuple[Path, ...], uploads: Path | None) -> None:
         self._documents = documents
@@ -69,14 +69,14 @@ class PrivateDocuments:
         return self._uploads is not None
 
     def report(self, report: Report | DragonError) -> None:
-        """Wake the requests that wait for an update of the index."""
+        """Take note of an update of the index, and wake the requests that wait for one."""
         if isinstance(report, Report):
             self._skipped = dict(report.skipped)
         self._reported.set()
         self._reported = asyncio.Event()
 
     async def listing(self, side: LocalSide) -> dict[str, Any]:
-        """Return the names of all documents, deletable ones first, and the accepted file types.
+        """Return JSON: the names of documents, deletable ones first, tags, and accepted file types.
 
         `left` says what is still to be indexed, `questions` a few that the sample documents answer.
         """
@@ -94,7 +94,7 @@ class PrivateDocuments:
         return {**found, "tags": tags[:LISTED], "questions": texts[:EXAMPLES], "left": left}
 
     async def text(self, side: LocalSide, name: str, start: int) -> dict[str, Any]:
-        """Return the text of a document around the chunk that begins at a character.
+        """Return JSON: the chunks of a document around the one with the character `start`.
 
         Raises ApiError if there is no such document.
         """
@@ -109,9 +109,9 @@ class PrivateDocuments:
         return {"name": name, "chunks": pieces, "more": more, "unread": unread}
 
     async def add(self, side: LocalSide, name: str, request: Request) -> dict[str, Any]:
-        """Store a file and wait until it is indexed. Raises ApiError if it cannot be.
+        """Store a file, wait until it is indexed, and return JSON: `indexed`, else a `reason`.
 
-        A file that cannot be read leaves the one that had its name.
+        Raises ApiError if it cannot be kept or read; the file that had its name then stays.
         """
         plain = name.isprintable() and not {*"/\\"} & {*name} and not name.startswith(".")
         if not plain or not 1 <= len(name.encode()) <= LONGEST_NAME:
@@ -144,7 +144,7 @@ class PrivateDocuments:
                 left.unlink(missing_ok=True)
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Delete a file by its listed name, and wait until it is no longer found."""
+        """Delete an uploaded file and wait until it is `deleted` from the index; return that."""
         path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
             if path is None:

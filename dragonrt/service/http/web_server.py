@@ -38,10 +38,10 @@ REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBounds:
-    """The most connections, and the time of a client; seconds.
+    """The most connections, in all and of one address, and the seconds that a client may take.
 
-    A client has `head_s` for TLS, and again for each request's head. One that does not read a
-    response for `taken_in_s` is disconnected. Bodies have their own bounds: see `bounded`.
+    It has `head_s` for TLS, and again for each request's head. If it reads nothing of a response
+    for `taken_in_s`, or asks nothing for `idle_s`, it is disconnected. For bodies see `bounded`.
     """
 
     connections: int = 512
@@ -51,7 +51,7 @@ class HttpBounds:
     idle_s: int = 5
 
     def for_queue(self, places: int) -> "HttpBounds":
-        """Return these bounds, widened so that one address may fill a queue of that length."""
+        """Return bounds with enough connections for one address to fill a queue of `places`."""
         of_address = max(self.of_address, places + self.of_address // 4)
         connections = max(self.connections, 2 * of_address)
         return replace(self, connections=connections, of_address=of_address)
@@ -59,14 +59,14 @@ class HttpBounds:
 
 @dataclass(slots=True)
 class Places:
-    """The open connections, in total and by address (IPv6: by network)."""
+    """The numbers of open connections, in total and by address (IPv6: by network)."""
 
     bounds: HttpBounds
     refused: int = 0
     _open: Counter[str] = field(default_factory=Counter)
 
     def take(self, host: str) -> str | None:
-        """Take a place for a host; return its address, None if there is no place."""
+        """Count a connection of `host`; return the address to `free`, None beyond the bounds."""
         address = source_of(host)
         if self.open >= self.bounds.connections or self._open[address] >= self.bounds.of_address:
             self.refused += 1
@@ -85,7 +85,7 @@ class Places:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: uvicorn's protocol, a place, and a timer while it is the client's turn."""
+    """A connection: uvicorn's protocol, its place in Places, a timer while the client must act."""
 
     def __init__(self, server: "WebServer") -> None:
         protocol: Any = server.config.http_protocol_class
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
 
 
 class WebServer(uvicorn.Server):
-    """Serves until `stop`; answers under way are finished first.
+    """A uvicorn server that serves until `stop`, and finishes responses under way first.
 
     Signals belong to the process, not to uvicorn.
     """
@@ -234,13 +234,13 @@ class WebServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Stop accepting requests; a second call does not wait for answers."""
+        """Begin to end: accept nothing new, finish responses; a second call drops these, too."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. Raises ApiError if it is, or will be, too large or too slow."""
+    """Yield a body as it comes. Raises ApiError if it has over `largest` bytes, or is too slow."""
     size, announced = 0, int(request.headers.get("content-length", 0))
     error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
     if announced > largest:
@@ -275,7 +275,7 @@ def listen_on(host: str, port: int, interface: str = "") -> socket.socket:
 
 
 def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:
-    """Return the address of a socket that listens on that host."""
+    """Return the URL of a socket that listens on that host."""
     port = listening.getsockname()[1]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -284,7 +284,7 @@ def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:
 async def serving(
     app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None, places: Places
 ) -> AsyncIterator[WebServer]:
-    """Yield the server, until the context ends: then it waits for answers under way."""
+    """Yield a running server of `app`; when the context ends, finish the responses under way."""
     server = WebServer(app, context, places)
     running = asyncio.create_task(server.serve([listening]), name="web server")
     try:
