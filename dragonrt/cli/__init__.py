@@ -70,7 +70,7 @@ ENVIRONMENT = EnvironmentVariables()
 
 
 class Help(DefaultFormatter):
-    """Prints the panel for daily use, or all panels for --help-all."""
+    """A formatter of the help that prints the panel for daily use, or all panels for --help-all."""
 
     @override
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:
@@ -115,7 +115,7 @@ def launch(
 
 
 def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
-    """Log to stderr; of libraries, log warnings only."""
+    """Set up logging to stderr: warnings and, if `verbose`, this program's debug lines."""
     log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=as_json)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
     if not verbose:
@@ -123,13 +123,13 @@ def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command of sys.argv and exit; SIGTERM ends it like an exception."""
     exit_on_sigterm()
     run(app.meta)
 
 
 def run(commands: App) -> NoReturn:
-    """Run the command of sys.argv and exit: 1 for an error, 2 for wrong usage."""
+    """Run the command of `commands` that sys.argv names; exit with 1 for an error, 2 if misused."""
     try:
         sys.exit(commands(sys.argv[1:], exit_on_error=False, print_error=False))
     except UnusedCliTokensError as error:

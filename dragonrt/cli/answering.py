@@ -48,7 +48,7 @@ WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
     without=("rebuild", "tls", "insecure"),
 )
 class CloudOptions:
-    """Options of a cloud: its side, where it listens, and its limits."""
+    """Options of `dragonrt cloud`, None unless given: its side, where it listens, its limits."""
 
 
 @derived(
@@ -56,7 +56,7 @@ class CloudOptions:
     without=("rebuild", "share_sources", "host"),
 )
 class DeviceOptions:
-    """Options of a device: its side, and how it reaches its cloud."""
+    """Options of a device, None unless given: model and documents, and the way to its cloud."""
 
 
 @derived(
@@ -68,17 +68,17 @@ class DeviceOptions:
     ),
 )
 class InspectedOptions:
-    """Options of a side that is checked, and how it would reach a cloud."""
+    """Options of `dragonrt doctor`, None unless given: the side to check, its way to a cloud."""
 
 
 @derived({HttpSettings: "HTTP"})
 class HttpOptions:
-    """Options of the HTTP service."""
+    """Options of the HTTP service: the fields of HttpSettings, None unless given."""
 
 
 @derived({LinkSettings: LINK})
 class LinkOptions:
-    """An emulated link."""
+    """Options of an emulated link: the fields of LinkSettings, None unless given."""
 
 
 @derived(
@@ -86,7 +86,7 @@ class LinkOptions:
     "Several modes",
 )
 class AnswerOptions:
-    """The settings of an answer, for all modes."""
+    """Options of answers: the fields of Question and of all modes' settings, None unless given."""
 
 
 def cloud(*, own: CloudOptions | None = None) -> None:
@@ -155,7 +155,7 @@ def _named(host: Sequence[str]) -> dict[str, str]:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AskingOptions:
-    """Options of what answers: its mode, its side, the other sides."""
+    """The options that `dragonrt device`, `serve` and `mcp` share: mode, sides and answers."""
 
     mode: Mode = DEFAULT_MODE
     own: DeviceOptions | None = None
@@ -165,7 +165,7 @@ class AskingOptions:
     stop: Stops = ()
 
     def setup(self) -> DeviceSetup:
-        """Return the setup of the options, and print its warnings, before anything is loaded."""
+        """Return the setup of a device with these options, nothing loaded; print its warnings."""
         own = given(self.own) | _named(self.host)
         setup = DeviceSetup.of(self.mode, own, given(self.answers), self.worker)
         _warn(setup.warnings)

@@ -20,7 +20,7 @@ CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class SafeConsole(Console):
-    """Shows control characters of all text, such as an answer's, as `\\x1b`, also in a pipe."""
+    """A console that prints control characters, such as an answer's, escaped: `\\x1b` for ESC."""
 
     @override
     def render(
@@ -41,7 +41,7 @@ _lines = logging.getLogger("dragonrt.cli")
 
 
 def say(line: str, style: str | None = None) -> None:
-    """Print a line on stderr unchanged; if the log is JSON, log it."""
+    """Print a line on stderr in a style of rich; if the log is JSON, log it instead."""
     if _lines.handlers:
         _lines.log(LEVELS[style], line)
     else:
@@ -49,7 +49,7 @@ def say(line: str, style: str | None = None) -> None:
 
 
 def say_listening(line: str) -> None:
-    """Print that this side listens, and notify systemd if it waits (`sd_notify(3)`)."""
+    """Print a line that this side listens, and notify systemd if it waits (`sd_notify(3)`)."""
     say(line)
     if place := os.environ.get("NOTIFY_SOCKET", ""):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, suppress(OSError):
@@ -58,7 +58,7 @@ def say_listening(line: str) -> None:
 
 
 class Lines(logging.Formatter):
-    """Formats entries without the messages of exceptions, which may quote a document."""
+    """A formatter of log entries, without the messages of exceptions: they may quote a document."""
 
     @override
     def formatException(self, ei: Any) -> str:
@@ -67,7 +67,7 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(Lines):
-    """Formats an entry as a JSON object on one line: time (UTC), level, logger, message."""
+    """A formatter of log entries as JSON on one line: time (UTC), level, logger, message."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
@@ -83,9 +83,9 @@ class JsonLines(Lines):
 
 
 def log_to_stderr(level: int, *, as_json: bool) -> None:
-    """Log to stderr; with `as_json` also log the lines of `say`.
+    """Send the log to stderr; with `as_json` as lines of JSON, those of `say` among them.
 
-    `level` is the program's own: libraries log documents and answers.
+    `level` is for this program's entries. Libraries, which log texts, may log warnings only.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if as_json else Lines("%(levelname)s %(name)s: %(message)s"))

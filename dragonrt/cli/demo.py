@@ -52,12 +52,12 @@ Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --docu
 
 @derived({Question: "Sampling"})
 class DemoOptions:
-    """Options of sampling and documents."""
+    """Options of answers: the fields of Question, None unless given."""
 
 
 @derived({DragonSettings: "Both sides together"})
 class TogetherOptions:
-    """Options of deciding one text on both sides."""
+    """Options of mode dragon: the fields of DragonSettings, None unless given."""
 
 
 def demo(
@@ -198,7 +198,7 @@ def _print_costs(title: str, found: "Measured") -> None:
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
 class MeasuredOptions:
-    """Options of the device, and the address of the cloud."""
+    """Options of `latency`, None unless given: the device's side, and its way to the cloud."""
 
 
 experiment = App(name="experiment", help="Measure your own pair of sides.")

@@ -25,9 +25,9 @@ LINE_EVERY_S = 10.0
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[..., None]]:
-    """Yield a display of progress and time left: a bar on a terminal, else occasional lines.
+    """Yield a function that shows progress and time left: in a bar on a terminal, else in lines.
 
-    Call it with the amount done, the total, and perhaps the item under way.
+    Call it with the amount done, the total and, optionally, the name of the current item.
     """
     bar = Progress(
         TextColumn(what),
@@ -59,9 +59,9 @@ def load(
     settings: "SideSettings",
     before_indexing: "Callable[[LanguageModel], None]" = lambda model: None,
 ) -> "Loaded":
-    """Load a side's model and index a portion of its documents; the rest is for `local_side`.
+    """Load a side's model, index a first portion of its documents, and return both.
 
-    The reports of later updates are printed.
+    `before_indexing` gets the model. `local_side` indexes the rest later; reports are printed.
     """
     model = load_model(settings)
     if settings.documents:
@@ -85,7 +85,7 @@ def load(
 
 
 def say_languages(loaded: "Loaded") -> None:
-    """Print which languages the model and the embedder read, as far as it is known."""
+    """Print which languages the model and the embedder read, where that is known."""
     model, library = loaded.model, loaded.library
     found = {model.name: model.prompt.template.languages}
     if library is not None:
@@ -96,7 +96,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Make or fetch the file of a model, with progress, if it is made here or the hub's."""
+    """Make a model's file, or fetch it from the hub, unless it is there or needs neither."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 
@@ -109,9 +109,9 @@ def make_file(model: str) -> None:
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
-    """Load a side's model, and make its file if that is missing.
+    """Load a side's model, and first make its file if that is missing.
 
-    That may take minutes, so missing documents are reported before.
+    That may take minutes, so a missing document raises DragonError before.
     """
     from dragonrt.node.process import composition as process
 
@@ -137,7 +137,7 @@ def chosen_model(name: str | None) -> str:
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Update a side's index, if it has documents, and print the result."""
+    """Update a side's index as `Index.update` does; print and return the report, if documents."""
     from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 

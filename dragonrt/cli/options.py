@@ -56,7 +56,7 @@ An option that another command still has is under the command and its name.
 
 
 def removed(name: str) -> str | None:
-    """Return the error about a removed option, None for any other name."""
+    """Return the text of the error about a removed option such as `--pad`; None for other names."""
     return f"{name} was removed: {REMOVED[name]}" if name in REMOVED else None
 
 
@@ -71,11 +71,11 @@ def option(
     full: bool = False,
     show: bool = True,
 ) -> Parameter:
-    """Return an option; if given again, the last one counts.
+    """Return cyclopts' description of an option with the help `text`; the last value given counts.
 
-    `kind` names its value, of at least `low`, or a text that is `full`: not empty. `default` is
-    shown in place of the parameter's; `no` adds a --no-… flag. Without `show` it is a key of the
-    settings file only.
+    `kind` names the value in the help; it is at least `low`, or a text that, if `full`, is not
+    empty. `default` is shown in place of the parameter's; `no` adds a --no-… flag. Without `show`
+    it is a key of the settings file and the environment only.
     """
     return Parameter(
         name=names or None,
@@ -97,7 +97,7 @@ def _full(_: Any, text: str | None) -> None:
 
 @functools.cache
 def group(panel: str) -> Group:
-    """Return the panel of that title; panels are ordered by their first use."""
+    """Return the panel of the help with that title; panels come in the order of their first use."""
     return Group(panel, sort_key=next(_ORDER))
 
 
@@ -112,10 +112,10 @@ def derived(
     only: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> Callable[[type[T]], type[T]]:
-    """Return a decorator that adds an option for each field of these classes of settings.
+    """Return a class decorator that adds an option for each field of the settings in `panels`.
 
-    `only` these fields, or all `without` those. An option is in the panel of its class, or in
-    `shared` if several classes have it. It is None if it is not set; `given` returns the others.
+    `panels` gives each class's panel of the help; `shared` is that of fields of several classes.
+    `only` or `without` choose fields by name. An option is None unless it is given: see `given`.
     """
     found: dict[str, dict[type, Entry]] = {}
     for cls in panels:
@@ -137,7 +137,7 @@ def derived(
 
 
 def given(options: Any) -> dict[str, Any]:
-    """Return the options that were set, that is not None, by their fields' names."""
+    """Return the options that the user gave, which are not None, by the names of their fields."""
     if options is None:
         return {}
     values = {each.name: getattr(options, each.name) for each in fields(options)}
@@ -145,7 +145,7 @@ def given(options: Any) -> dict[str, Any]:
 
 
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
-    """Return the settings of one of the classes that the options are derived from.
+    """Return settings of the class `cls` with the options that are its fields, else with `fixed`.
 
     Raises SettingError for invalid values.
     """
@@ -199,7 +199,7 @@ class SettingsError(DragonError):
 
 
 class EnvironmentVariables(Env):
-    """Reads the environment variables named like the options."""
+    """Gives options their values from the environment variables named like them: DRAGONRT_…"""
 
     def __init__(self) -> None:
         super().__init__(PREFIX, command=False, show=False)
@@ -217,13 +217,13 @@ class EnvironmentVariables(Env):
 
 
 class SettingsFile(Dict):
-    """Reads the table of the running command."""
+    """Gives options their values from the running command's table of the settings file."""
 
     @classmethod
     def read(cls, path: Path | None, program: App) -> Self:
         """Return the file at `path`, else ./dragonrt.toml, else the user's own, else an empty one.
 
-        Raises SettingsError for a file that is none, or has tables of unknown commands.
+        Raises SettingsError for a file that cannot be read, or has tables of unknown commands.
         """
         usual = (Path(NAME), Path(platformdirs.user_config_dir("dragonrt")) / NAME)
         path = path or next((each for each in usual if each.exists()), None)

@@ -78,12 +78,12 @@ def enter(file: File = KEY) -> None:
     ),
 )
 class IndexOptions:
-    """Options of an index: the model that reads the documents, and the place."""
+    """Options of `dragonrt index`: fields of SideSettings, None unless given."""
 
 
 @derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads", "llama_library"))
 class ModelOptions:
-    """Options of a model."""
+    """Options of `dragonrt profile`: fields of SideSettings, None unless given."""
 
 
 def index(
