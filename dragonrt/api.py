@@ -33,14 +33,14 @@ OWN = (SideSettings, NetworkSettings, LinkSettings)
 
 
 class Device(Chat):
-    """A connected device, and its first chat."""
+    """A connected device, itself a Chat: the first of its chats. `close` ends all of them."""
 
     def __init__(self, device: programs.Device, setup: DeviceSetup, stops: Iterable[str]) -> None:
         super().__init__(device, setup.question, setup.seed, stops)
         self._chats = WeakSet[Chat]()  # a chat with an answer under way is held by its task
 
     def chat(self) -> Chat:
-        """Return a new chat, which knows nothing of the others."""
+        """Return a new chat on this device with the same settings, and without history."""
         self._chats.add(made := Chat(self.device, self.question, self.seed, self.stops))
         return made
 
@@ -66,13 +66,13 @@ async def connect(
 
     Args:
         host: HOST or HOST:PORT of the cloud.
-        documents: files and directories; changes are indexed first.
+        documents: files and directories; what has changed in them is indexed before.
         key: the file with the shared key, as `dragonrt keys new` makes it.
-        workers: HOST:PORT[=WEIGHT] of each, in mode federated.
+        workers: HOST:PORT or HOST:PORT=WEIGHT of each worker, in `mode` federated.
         stop: texts that end an answer.
-        on_notice: gets a line when the cloud is away, or back.
-        on_progress: hears how far indexing is, in another thread.
-        settings: of `dragonrt device` by their names, such as disclose="answer".
+        on_notice: called with a line for the user, such as that the cloud is away, or back.
+        on_progress: called while documents are indexed, in another thread.
+        settings: options of `dragonrt device` by name, such as disclose="answer".
 
     Raises:
         DragonError: for a wrong setting, or a cloud that refuses this device for ever.
@@ -100,14 +100,14 @@ async def serve_cloud(
 ) -> AsyncIterator[int]:
     """Load a model and index `documents`, then yield the port at which a cloud serves devices.
 
-    At the end answers under way are completed, within the timeouts.
+    When the context ends, running answers may finish within the timeouts; no others begin.
 
     Args:
-        documents: files and directories; changes are indexed first.
-        key: the file with the shared key. Without one it listens on this machine only.
-        on_notice: gets a line when a device joins, leaves or is refused.
-        on_progress: hears how far indexing is, in another thread.
-        settings: of `dragonrt cloud` by their names, such as port=7070 (0: any free one).
+        documents: files and directories; what has changed in them is indexed before.
+        key: the file with the shared key. Without key or certificates, local devices only.
+        on_notice: called with a line when a device joins, leaves or is refused.
+        on_progress: called while documents are indexed, in another thread.
+        settings: options of `dragonrt cloud` by name, such as port=7070 (0: any free one).
 
     Raises:
         DragonError: for a wrong setting, or a port that is taken.

@@ -23,7 +23,7 @@ class DragonError(Exception):
 
 
 class ControlError(DragonError):
-    """A controller that cannot be made of what was given; one line says what can."""
+    """A controller or verifier that cannot be read, or does not fit the models or settings."""
 
 
 class DistributionError(DragonError):
@@ -43,8 +43,8 @@ class ModelError(DragonError):
 
 
 class SamplingError(DragonError):
-    """A seed, a rule's name or a relevance that cannot be used."""
+    """A seed, the name of a sampling rule or a relevance that cannot be used."""
 
 
 class TrainingError(DragonError):
-    """Something that cannot be trained, or learned from; one line says what to do about it."""
+    """A network that cannot be trained, or data that it cannot learn from."""

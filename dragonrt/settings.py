@@ -45,7 +45,7 @@ LongText: TypeAlias = Annotated[str, Meta(max_length=64 * 1024, pattern=ENCODABL
 
 
 class SettingError(DragonError):
-    """A value that the field `name` does not take; the line names both."""
+    """A value that the field `name` of settings does not take; `problem` says why."""
 
     def __init__(self, problem: str, name: str = "") -> None:
         super().__init__(f"{name} {problem}" if name else problem)
@@ -54,15 +54,15 @@ class SettingError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The description of one field, besides its type.
+    """The description of one field of settings, besides its type.
 
     Attributes:
         help: one sentence for people.
-        travels: it is sent to the other side.
-        traced: it is written to traces and `--json`, which a question's own words are not.
-        option: its name on a command line, if not the field's; `letter` is its short form.
-        daily: often needed.
-        rare: a key of the settings file and of the environment, not an option.
+        travels: whether the value is sent to the other side.
+        traced: whether it is written to traces and `--json`, as a question's words are not.
+        option: the option's name, if not the field's; `letter` is its short form.
+        daily: whether the short help has the option.
+        rare: whether it is a key of the settings file and the environment, not an option.
     """
 
     help: str = ""
@@ -75,7 +75,7 @@ class Setting:
 
 
 def setting(default: Any, help: str = "", **about: Any) -> Any:
-    """Return a dataclass field that is a Setting with these attributes."""
+    """Return a dataclass field with this default and a Setting of `help` and `about`."""
     return field(default=default, metadata={KEY: Setting(help, **about)})
 
 
@@ -85,7 +85,7 @@ own = functools.partial(setting, travels=False)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One field of a class of settings: `type` is the annotation, `within` the same with bounds."""
+    """One field of a settings class: `type` is the plain type, `within` the type with bounds."""
 
     name: str
     type: Any
@@ -98,28 +98,28 @@ class Entry:
         return flag(self.about.option or self.name)
 
     def read(self, value: Any) -> Any:
-        """Return the value as the field holds it. Raises SettingError."""
+        """Return a value converted to the field's type. Raises SettingError if it does not fit."""
         return read(self.within, value, self.about.option or self.name)
 
 
 def flag(name: str) -> str:
-    """Return a field's name as an option."""
+    """Return the option of a field's name: `max_tokens` becomes `--max-tokens`."""
     return "--" + name.replace("_", "-")
 
 
 def entries(cls: type) -> tuple[Entry, ...]:
-    """Return the fields of a class of settings; a nested dataclass is replaced by its fields."""
+    """Return an Entry for each field of a settings class; nested dataclasses add their fields."""
     return tuple(entry for entry, _ in _leaves(cls))
 
 
 def check(instance: Any) -> None:
-    """Raise SettingError unless every field has its type and lies in its range."""
+    """Raise SettingError unless every field of some settings has its type and lies in its range."""
     for entry, value in _values(instance):
         entry.read(value)
 
 
 def flat(instance: Any) -> dict[str, Any]:
-    """Return all fields by name, nested dataclasses flattened, enums as their text."""
+    """Return the values of all fields by name; nested dataclasses flattened, enums as text."""
     return {
         entry.name: value.value if isinstance(value, StrEnum) else value
         for entry, value in _values(instance)
@@ -127,19 +127,19 @@ def flat(instance: Any) -> dict[str, Any]:
 
 
 def traced(instance: Any) -> dict[str, Any]:
-    """Return the values that may be written to a trace or to `--json`."""
+    """Return, as `flat` does, the values that may be written to a trace or to `--json`."""
     shown = {entry.name for entry in entries(type(instance)) if entry.about.traced}
     return {name: value for name, value in flat(instance).items() if name in shown}
 
 
 def picked(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return `assemble` of the values that are fields of the class; ignore the others."""
+    """Return an instance with the values that are fields of the class; ignore the others."""
     known = {entry.name for entry in entries(cls)}
     return assemble(cls, {name: each for name, each in values.items() if name in known})
 
 
 def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return the instance with these values and the defaults of those that are left out.
+    """Return an instance with these values, by field, and the defaults of the fields left out.
 
     Raises SettingError for an unknown name, a missing one, or a value out of its type or range.
     """
@@ -194,7 +194,7 @@ def hints(cls: type) -> Mapping[str, Any]:
 
 
 def read(kind: Any, value: Any, name: str = "") -> Any:
-    """Convert a value to the type `kind`. Raises SettingError, which names the field `name`."""
+    """Return a value converted to the type `kind`. Raises SettingError about the field `name`."""
     try:
         made = convert(value, kind, builtin_types=BUILTIN)
     except ValidationError:
@@ -210,7 +210,7 @@ def read(kind: Any, value: Any, name: str = "") -> Any:
 
 
 def must(kind: Any) -> str:
-    """Return what a value of that type must be, in words."""
+    """Return what a value of that type must be, in words such as "an integer of at least 1"."""
     bounds = Meta()
     if get_origin(kind) is Annotated:
         kind, bounds, *_ = get_args(kind)

@@ -9,5 +9,5 @@ Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 def other(side: Side) -> Side:
-    """The side across the network."""
+    """Return the other side: "cloud" for "device", "device" for "cloud"."""
     return "cloud" if side == "device" else "device"

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Bounds in seconds, or seconds between probes. Every wait of the runtime has a bound.
+    """The longest waits of the runtime in seconds, and the seconds between probes.
 
     Of an answer: `mute_s` for a cloud's first useful message, counted anew from each sign that it
     reads the question (one every `probe_s`), for `read_s` in all. `rejoin_s` for a lost or busy
     cloud to return, where the device may go on alone; `answer_s` where it may not, for any later
     message, and for a side to take in what was sent. `join_s` for a federated worker's first
-    upload. `reach_s`: a question waits so long for a lost connection. `idle_s`: a cloud closes a
-    session without messages.
+    upload. `reach_s` for a lost connection when a question is asked. `idle_s` until a cloud closes
+    a session in which no message comes.
 
     Of a connection: `connect_s`, `handshake_s`, and `close_s` for the last bytes to leave.
     `silence_s`: a connection without traffic is lost; both sides probe it, with a session every
@@ -42,20 +42,20 @@ USUAL = Timeouts()
 
 
 class BackOff:
-    """Seconds before the next attempt: none before the first one."""
+    """The growing pauses between attempts to connect: none before the first one."""
 
     def __init__(self, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._next_s = 0.0
 
     def take(self) -> float:
-        """Return the seconds before the attempt that comes now."""
+        """Return the seconds to wait before the next attempt; lengthen the pause after that."""
         taken = self._next_s
         longer = max(2 * taken, self._timeouts.back_off_s)
         self._next_s = min(longer, self._timeouts.longest_back_off_s)
         return taken
 
     def lasted(self, seconds: float) -> None:
-        """Start anew if the attempt held for long enough."""
+        """Begin anew, without a pause, if a connection lasted `longest_back_off_s` or more."""
         if seconds >= self._timeouts.longest_back_off_s:
             self._next_s = 0.0

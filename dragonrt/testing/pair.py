@@ -56,10 +56,10 @@ from dragonrt.wire.reasons import BusyError, HandshakeError
 
 @dataclass(slots=True)
 class SimulatedSide(ScriptedParts):
-    """Implements Prefiller: `script` gives the distributions that answer a question.
+    """A Prefiller on simulated models; `script` returns the Script that answers a prompt.
 
-    `documents` gives the tokens of its documents. Retrieval and prefill take `prepare_s`, a forward
-    `decode_s`, on average. `sinks` receive every event.
+    `documents` returns the tokens of each document for a prompt. Retrieval and prefill take about
+    `prepare_s` seconds, a forward about `decode_s`. `sinks` get each record of the trace.
     """
 
     side: Side
@@ -86,7 +86,7 @@ class SimulatedSide(ScriptedParts):
         return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
-        """Take `prepare_s` on average; return the script's model, which has read the question."""
+        """Wait about `prepare_s` seconds; return a result with the question's simulated model."""
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
@@ -111,7 +111,7 @@ class SimulatedSide(ScriptedParts):
 
 
 class SimulatedCloud:
-    """Serves devices until it is closed."""
+    """A cloud on simulated models; it serves each device whose stream is given to `accept`."""
 
     def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
@@ -140,7 +140,7 @@ class SimulatedCloud:
                 await peer.refuse(error)
 
     async def wait_idle(self) -> None:
-        """Wait until every connection is over, however it ended."""
+        """Wait until no connection is left, however each of them ended."""
         while self._connections:
             await asyncio.wait(self._connections)
 
@@ -153,7 +153,7 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device with scripted models, connected to its other sides."""
+    """A device on simulated models, with a connector to each other side by its name."""
 
     side: SimulatedSide
     connectors: Mapping[str, Connector]
@@ -177,7 +177,7 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A device's way to one cloud; `on_fault` gets the time until which each fault lasts."""
+    """A device's way to one cloud; `on_fault` gets the loop's time at which each fault ends."""
 
     cloud: SimulatedCloud
     schedule: Schedule
@@ -188,10 +188,10 @@ class Link:
 async def faulty_device(
     side: SimulatedSide, links: Mapping[str, Link]
 ) -> AsyncIterator[SimulatedDevice]:
-    """Yield the device `side`, linked to each of its clouds by name, until the context ends.
+    """Yield a device with this `side`, connected to the clouds of `links`, which are by name.
 
-    A first connection that ends in its handshake, by a fault of the schedule or by one end of the
-    cloud's process, is made again, as a user would.
+    A first connection that fails, by a fault of the schedule or because the cloud's process ends
+    once, is made again, as a user would. The connections are closed with the context.
     """
 
     async def connected(name: str, link: Link) -> Connector:
@@ -214,7 +214,7 @@ async def faulty_device(
 async def linked_device(
     cloud: SimulatedCloud, side: SimulatedSide, emulate: Callable[[Stream], Stream]
 ) -> AsyncIterator[SimulatedDevice]:
-    """Yield the device `side` on a link that does not fail, until the context ends."""
+    """Yield a device with this `side`, connected to `cloud` by a stream that `emulate` returns."""
 
     def stream() -> Stream:
         ours, theirs = memory_streams()

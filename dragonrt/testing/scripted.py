@@ -27,10 +27,10 @@ class Script:
     """Next-token distributions of both sides as pure functions of the prefix hash.
 
     Both sides share a distribution of `sharpness` (the higher, the lower its entropy) and each
-    bends it by `disagreement` (0: the sides are equal). Token 0 ends the answer with about
-    probability `stop`. Documents are ranked anew at every token, or with `steady` never. If it
-    `loses`, a side loses its weight behind some prefixes, as in a value that is not its own. The
-    `worker` of a number bends the cloud's distribution in its own way.
+    bends it by `disagreement` (0: the sides are equal). Token 0 ends the answer with probability
+    `stop`. Relevances change at every token, or with `steady` never. With `loses` a side keeps
+    little of its weight after some prefixes, as in a value of the other side. The number of a
+    `worker` selects how it bends the cloud's distribution.
     """
 
     seed: int
@@ -43,11 +43,11 @@ class Script:
     worker: int | None = None
 
     def distribution(self, side: Side, prefix_hash: int) -> NDArray[np.float64]:
-        """Dense probabilities [vocabulary], float64, read only."""
+        """Return a side's next-token probabilities after a prefix: [vocabulary], read only."""
         return _distribution(self, side, prefix_hash)
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
-        """h̃ of one side, which changes with the text as dynamic weights do."""
+        """Return a side's relevance h̃ after a prefix: from 0 to 1, of a worker to 2."""
         if self.worker is not None:
             return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
         if self.steady:
@@ -55,7 +55,7 @@ class Script:
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
 
     def kept(self, side: Side, prefix_hash: int) -> float:
-        """The logarithm of the share of its weight that one side keeps."""
+        """Return a side's kept weight κ after a prefix: 0, or less if the script `loses`."""
         which = prefix_hash >> (24 if side == "device" else 28) & 0xF
         return {0: -40.0, 1: -1.5}.get(which, 0.0) if self.loses else 0.0
 
@@ -84,7 +84,7 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSaid:
-    """Implements Prediction: `hidden` is a single number between -1 and 1."""
+    """A Prediction from one row; `hidden` is a single number between -1 and 1."""
 
     p: NDArray[np.float32]
     relevance: float
@@ -101,14 +101,14 @@ class SimulatedSaid:
 
 
 class SimulatedModel(Protocol):
-    """A model of one side: its prediction after a prefix, as a pure function of the text."""
+    """The interface of one side's simulated model: a pure function from prefixes to predictions."""
 
     def said(self, step: int, prefix_hash: int) -> Prediction:
-        """Return the prediction after the prefix of `step` tokens with that hash."""
+        """Return the prediction after the prefix of `step` tokens that has this hash."""
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Return a model's predictions after the prefixes of a Work's span."""
+    """Return a model's predictions after each prefix that a Work reads; none without a span."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
@@ -117,7 +117,7 @@ def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedModel(SimulatedModel):
-    """One side of a script; the prefix hash decides the hidden state."""
+    """The model of one side of a script; the hidden state follows from the prefix hash."""
 
     side: Side
     script: Script
@@ -132,7 +132,7 @@ class ScriptedModel(SimulatedModel):
 
 
 class PrefixVerifier(TokenVerifier):
-    """Implements TokenVerifier by the hidden state, which in a script depends on the prefix."""
+    """A TokenVerifier for scripts: it takes the probability of a token from the hidden state."""
 
     threshold = 0.4
 
@@ -144,7 +144,7 @@ class PrefixVerifier(TokenVerifier):
 
 
 class ScriptedParts:
-    """The parts of a scripted side: its verifier reads a script's hidden states."""
+    """The marker, controllers and verifier that scripted sides have as a Host."""
 
     marker = (3, 4)
 
@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """Implements Host."""
+    """A Host without a model, for the resources of one scripted side."""
 
     side: Side
     vocabulary: int
@@ -176,18 +176,21 @@ def scripted_resources(
     side: Side = "device",
     timeouts: Timeouts = USUAL,
 ) -> Any:
-    """Return a mode's resources on a scripted side; `members` are its other sides' weights."""
+    """Return the Resources with which the mode of `settings` makes its Mode for a scripted side.
+
+    `vocabulary` counts tokens; `members` has the weights of a device's other sides by their names.
+    """
     others = {name: replace(COUNTERPART, weight=weight) for name, weight in members.items()}
     host = ScriptedHost(side, vocabulary, timeouts)
     return entry_of(settings).prepare(host, others if side == "device" else {}, settings)
 
 
 class SimulatedContext(BackendSession):
-    """An answer's session on the loop's clock; `delay_s` gives the seconds of each forward.
+    """A BackendSession of a simulated model; each forward takes `delay_s()` on the loop's clock.
 
-    A forward over several positions takes as long as one over a single position (SPEC 1.7); what
-    follows the prompt was read with it, and takes none; postprocessing takes no time. `seconds` may
-    give the time of a forward by its prefixes.
+    A forward over several positions takes as long as one over a single position (SPEC 1.7). The
+    prediction right after the prompt takes no time, nor does postprocessing. `seconds`, if given,
+    replaces `delay_s`: it returns a forward's time from the hashes of its prefixes.
     """
 
     def __init__(
