@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it with 130, also while modules load."""
+    """Run the command line. Ctrl-C ends it with exit code 130, also while modules load."""
     try:
         from dragonrt.cli import main as run
 

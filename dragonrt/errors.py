@@ -35,7 +35,7 @@ class CodecError(DistributionError):
 
 
 class LinkError(DragonError):
-    """A link that cannot be made or is gone, or a wrong description of one."""
+    """A link that cannot be made or is gone, or a wrong description of a link."""
 
 
 class ModelError(DragonError):

@@ -59,7 +59,7 @@ class Setting:
     Attributes:
         help: one sentence for people.
         travels: whether the value is sent to the other side.
-        traced: whether it is written to traces and `--json`, as a question's words are not.
+        traced: whether it is written to traces and `--json`; a question's words are not.
         option: the option's name, if not the field's; `letter` is its short form.
         daily: whether the short help has the option.
         rare: whether it is a key of the settings file and the environment, not an option.

@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 
 class BundledError(DragonError):
-    """A name that is not in the package."""
+    """A name under which the package has no model, verifier or controller."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ def chosen_model(name: str | None) -> str:
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Update a side's index as `Index.update` does; print and return the report, if documents."""
+    """Update a side's index (see Index.update); print and return the report, if any documents."""
     from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 

@@ -71,7 +71,7 @@ def option(
     full: bool = False,
     show: bool = True,
 ) -> Parameter:
-    """Return cyclopts' description of an option with the help `text`; the last value given counts.
+    """Return the Parameter (cyclopts) of an option with the help `text`; the last value counts.
 
     `kind` names the value in the help; it is at least `low`, or a text that, if `full`, is not
     empty. `default` is shown in place of the parameter's; `no` adds a --no-… flag. Without `show`
@@ -199,7 +199,7 @@ class SettingsError(DragonError):
 
 
 class EnvironmentVariables(Env):
-    """Gives options their values from the environment variables named like them: DRAGONRT_…"""
+    """The source of options' values that reads the environment variables DRAGONRT_…"""
 
     def __init__(self) -> None:
         super().__init__(PREFIX, command=False, show=False)
@@ -217,7 +217,7 @@ class EnvironmentVariables(Env):
 
 
 class SettingsFile(Dict):
-    """Gives options their values from the running command's table of the settings file."""
+    """The source of options' values that reads the running command's table of the settings file."""
 
     @classmethod
     def read(cls, path: Path | None, program: App) -> Self:

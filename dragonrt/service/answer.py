@@ -34,7 +34,7 @@ from dragonrt.wire import messages as wire
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text that one token completed; `device_share`, 0 to 1, of its probability is the device's."""
+    """Text completed by one token; `device_share` of its probability, 0 to 1, is the device's."""
 
     text: str
     device_share: float
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document that an answer rests on: its best `sentence`, and its evidence in `bits`."""
+    """A source of an answer: a document, the `sentence` nearest to the answer, evidence in bits."""
 
     side: Side
     file: str
@@ -53,7 +53,7 @@ class Source:
 
     @classmethod
     def of(cls, side: Side, found: wire.Source) -> Self:
-        """Return a source of `side`, as the wire describes it, as a Source for the user."""
+        """Return the source that a message names, `found`, as a Source of that side."""
         return cls(side, found.name, found.title, found.relevance, found.bits, found.sentence)
 
     def to_object(self) -> dict[str, Any]:
@@ -67,9 +67,9 @@ class Answer:
     """The answer to a question or to one part of it, or the joined answer to several parts.
 
     `decoded` has the tokens and events, `pieces` the text with the decision of each piece.
-    `refusal` is what the model says if no document has the answer. `place` is the number of a part,
-    from 1, and how many there are; `start` is its first character in the joined text. The joined
-    answer has number 0 and its parts in `answered`; costs and what left the device are sums.
+    `refusal` is what the model says if no document has the answer. `place` has the number of a
+    part, from 1, and that of all parts; `start` is the index in the joined text at which it begins.
+    The joined answer has number 0 and the parts in `answered`; its costs and ledger are sums.
     """
 
     text: str
@@ -132,7 +132,7 @@ class Answer:
 
     @cached_property
     def marked(self) -> list[Mark]:
-        """Return the marks of the text in order, with places in characters of this text."""
+        """Return the marks of the text in order; `start` and `end` are indexes into this text."""
         found = []
         for part in self.parts:
             answer, moved = part.decoded, part.start - self.start
@@ -229,5 +229,5 @@ def is_related(source: wire.Source, question: str) -> bool:
 
 
 def code_json(code: Code) -> dict[str, Any]:
-    """Return a number or code as JSON, with its first character and the one behind its last."""
+    """Return a JSON object: the code's text, and the indexes in the answer of its start and end."""
     return {"text": code.text, "start_index": code.start, "end_index": code.end}

@@ -105,7 +105,7 @@ class Stream:
         self._task.add_done_callback(ended)
 
     async def end(self) -> None:
-        """End the answer, which keeps its decided tokens and is a turn; wait until it has ended."""
+        """Stop the answer at its decided tokens, as a turn, and wait until it has ended."""
         if not self._task.done():
             await asyncio.sleep(0)  # a task that has not begun has nothing to stop
             self._chat.stop()
@@ -172,7 +172,7 @@ class Chat:
         return stream
 
     def stop(self) -> None:
-        """End the running answer, which keeps its decided tokens; do not wait for its end."""
+        """Stop the running answer at its decided tokens; do not wait until it has ended."""
         self._stopped = True  # between two parts, too
         if self._session is not None:
             self._session.stop()

@@ -49,7 +49,7 @@ class CloudProcess(subprocess.Popen[str]):
         return int(self.wait_line(_READY)[1])
 
     def wait_line(self, pattern: "re.Pattern[str]") -> "re.Match[str]":
-        """Wait for a line with the pattern; return the match. Raises DragonError if none comes."""
+        """Wait for a line that matches; return the match. Raises DragonError if none comes."""
 
         def found() -> "re.Match[str] | None":
             return next(filter(None, map(pattern.search, self.lines)), None)

@@ -35,14 +35,14 @@ USUAL = DragonSettings()
 
 
 def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
-    """Return a side's settings with its sample documents, for both sides on one machine."""
+    """Return a side's settings: its sample documents, half of the cores, and `others` by name."""
     found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
     return found.beside(["127.0.0.1"])
 
 
 @asynccontextmanager
 async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.Device]:
-    """Yield a device connected to the cloud at `address`. Raises DragonError if it cannot be."""
+    """Yield a device connected to the cloud at `address`. Raises DragonError if it is not."""
     cloud = Member("cloud", address)
     async with programs.device(loaded, [cloud], USUAL) as device:
         if not device.connectors["cloud"].connected:
@@ -155,7 +155,7 @@ def costs(answers: Sequence[Given]) -> dict[str, float | None]:
 def chat(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Chat:
-    """Return a new chat in mode dragon with the settings `how`, and the question's own and seed."""
+    """Return a new chat in mode dragon by the settings `how`, and `question`'s own and its seed."""
     return Chat(replace(device, settings=how, resources=None), question, question.seed, stops)
 
 

@@ -125,7 +125,7 @@ _SMALL_TALK = {
 
 
 def small_talk(prompt: str, model: str, names: Sequence[str] = ()) -> str:
-    """Return the reply to small talk if the model is a reader, else ""; it may have the `names`."""
+    """Return the reply of one of READERS to small talk, else ""; `names` are the own documents."""
     forms = _SMALL_TALK if model in READERS else ()
     said = next((each for each in forms if re.fullmatch(rf"\s*(?:{each})\W*", prompt, re.I)), "")
     few = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
@@ -196,7 +196,7 @@ def turns(question: Question, document: str, chunks: int) -> tuple[list[Question
 
 
 def parts_of(question: str) -> list[str]:
-    """Return the parts of a question, each a question of its own; itself if it has one only."""
+    """Return the parts of a question, each a question of its own; a list of one if it has none."""
     if len(question) > LONGEST:
         return [question]
     hidden = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), question)

@@ -66,7 +66,7 @@ class CloudSetup:
 
     @classmethod
     def of(cls, own: Values) -> Self:
-        """Return the setup from values of SideSettings, NetworkSettings, LinkSettings by field."""
+        """Return the setup from values of Side-, Network- and LinkSettings by fields' names."""
         reached = picked(NetworkSettings, own)
         address = reached.cloud_address(picked(LinkSettings, own))
         address.check_listening()  # before minutes of loading

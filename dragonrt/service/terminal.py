@@ -41,7 +41,7 @@ UNSENT = "Nothing was sent: without a terminal nobody can be asked."
 
 
 class BetweenAnswers:
-    """Holds back lines for the user, such as reports of the index, while an answer is printed."""
+    """A queue of lines for the user, such as reports of the index, while an answer is printed."""
 
     def __init__(self) -> None:
         self._answering = False
@@ -70,7 +70,7 @@ class BetweenAnswers:
 
 
 class Consent:
-    """Shows the user what would be sent for a chat's first question, and asks whether to send it.
+    """The user's consent, asked for before a chat's first question with what would be sent.
 
     `show` prints a line. Without a terminal nobody can be asked, and nothing is ever sent.
     """
@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Ask, unless the user has agreed, and return whether to send it; set the chosen level."""
+        """Ask, unless the user has agreed; return whether to send the question; set the level."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True

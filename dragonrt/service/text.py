@@ -9,7 +9,7 @@ CONTEXT = 8
 
 
 class TextStream:
-    """Turns tokens, pushed one by one, into pieces of text, up to the first stop string.
+    """A decoder of tokens, pushed one by one, into pieces of text, up to the first stop string.
 
     `stopped` is True once a stop string is complete; no part of it is ever returned.
     """
@@ -62,7 +62,7 @@ class TextStream:
 
 
 class JoinedText:
-    """Joins the answers of several parts while they are generated; a single answer stays as it is.
+    """The answers to several parts, joined while they are generated; a single one is unchanged.
 
     A refusal is held back until another part has an answer, and then begins with its part: "who
     bred them: I don't know." It is left out if its entry of `parts` is "". If all parts are

@@ -44,7 +44,7 @@ def carrier(piece: Piece) -> str:
 
 
 class AnswerView:
-    """Prints an answer while it is generated."""
+    """A view of an answer, which prints it on a console while it is generated."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

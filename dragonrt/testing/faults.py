@@ -15,7 +15,7 @@ from dragonrt.side import Side
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection ends for good, in the middle of whatever is under way.
+    """A fault: the connection ends for good, in the middle of whatever is under way.
 
     It ends once `side` has written `after_bytes` bytes (the rest of that write is lost), or has
     written `after_writes` times (a message is one write, so this cuts between messages), or
@@ -32,7 +32,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """For `length_s` seconds, `start_s` after the connection is made, nothing arrives on it."""
+    """A fault: from `start_s` seconds after the start, nothing arrives for `length_s` seconds."""
 
     start_s: float
     length_s: float
@@ -40,7 +40,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class HalfOpen:
-    """From `after_s` seconds on, `deaf` sides receive nothing, not even the connection's end.
+    """A fault: from `after_s` seconds on, `deaf` sides receive nothing, not even the end.
 
     What these sides write arrives as before, so only a timeout finds the fault.
     """

@@ -84,7 +84,7 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSaid:
-    """A Prediction from one row; `hidden` is a single number between -1 and 1."""
+    """A scripted Prediction, of one document's row; `hidden` is one number between -1 and 1."""
 
     p: NDArray[np.float32]
     relevance: float

@@ -83,7 +83,7 @@ AnswerEvent: TypeAlias = Waiting | Begun | Delta | Answer | ApiError
 
 @dataclass(slots=True)
 class Reply:
-    """An answer under way, for its AnswerForm; `text` and `tokens` are those before the event."""
+    """An answer under way over HTTP; `text` and `tokens` are from the events before this one."""
 
     model: str
     request: ApiRequest
@@ -102,7 +102,7 @@ class AnswerForm(NamedTuple):
     """How one API reads a request, writes the events of a stream, and writes a whole answer.
 
     `parse` takes the body and the defaults, and raises ApiError. `chunks` yields the text of one
-    event of a stream, whose media type is `kind`. `whole` returns the body of an answer at once.
+    event of a stream, whose media type is `kind`. `whole` returns the body without a stream.
     """
 
     parse: Callable[[Json, ApiRequest], ApiRequest]

@@ -50,7 +50,7 @@ class ApiKeys:
 
     @classmethod
     def read(cls, path: Path) -> "ApiKeys":
-        """Return the keys in a file, one a line, but # lines. Raises DragonError without any."""
+        """Return a file's keys, one a line but # lines. Raises DragonError for short or no keys."""
         try:
             lines = [line.strip() for line in read_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -73,7 +73,7 @@ class ApiKeys:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """ASGI middleware in front of all routes: it rejects whom this service is not for.
+    """ASGI middleware before all routes: it rejects foreign pages, foreign hosts, missing keys.
 
     Pages of other sites cannot send requests: an Origin that is not among `origins` is rejected.
     Preflights of CORS were answered before. Without keys the Host must be this machine's, or among
@@ -131,7 +131,7 @@ def _is_open(path: str) -> bool:
 class Admission:
     """The queue before a device: `at_once` answers run, and `waiting` requests wait at most.
 
-    First come, first served; but a request `behind` the others leaves them half of the queue.
+    First come, first served; requests `behind` come after all others, in half of the queue.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:

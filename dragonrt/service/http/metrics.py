@@ -243,7 +243,7 @@ class CloudStatus(Metrics):
     async def pages(
         self, where: StatusSettings, on_ready: Callable[[str], None], cloud: Cloud
     ) -> AsyncIterator[None]:
-        """Serve health and metrics in this context. Raises DragonError if the port is taken."""
+        """Serve health and metrics in this context; `on_ready` gets the URL. Raises DragonError."""
 
         async def ready(request: Request) -> Response:
             try:

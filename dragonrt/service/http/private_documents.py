@@ -56,7 +56,7 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
 
 
 class PrivateDocuments:
-    """A side's documents over HTTP: files in the directory `uploads`, if any, may come and go."""
+    """A side's documents over HTTP; files in the directory `uploads` can be added and deleted."""
 
     def __init__(self, documents: tuple[Path, ...], uploads: Path | None) -> None:
         self._documents = documents
@@ -144,7 +144,7 @@ class PrivateDocuments:
                 left.unlink(missing_ok=True)
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Delete an uploaded file and wait until it is `deleted` from the index; return that."""
+        """Delete an uploaded file, wait for the index, return JSON: `deleted`, else a `reason`."""
         path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
             if path is None:

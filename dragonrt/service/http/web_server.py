@@ -51,7 +51,7 @@ class HttpBounds:
     idle_s: int = 5
 
     def for_queue(self, places: int) -> "HttpBounds":
-        """Return bounds with enough connections for one address to fill a queue of `places`."""
+        """Return bounds with connections enough for `places` requests of one address."""
         of_address = max(self.of_address, places + self.of_address // 4)
         connections = max(self.connections, 2 * of_address)
         return replace(self, connections=connections, of_address=of_address)
