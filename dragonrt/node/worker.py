@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class JobThread:
-    """Runs jobs in the order of their arrival, off the loop."""
+    """A thread that runs jobs in the order of their arrival, while its async context is entered."""
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -37,11 +37,11 @@ class JobThread:
         await asyncio.to_thread(self._thread.join)
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run `job` in the thread. Call from any thread; `job` must not raise."""
+        """Queue `job` for the thread. Call from any thread; `job` must not raise."""
         self._jobs.put(job)
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Run `callback` on the loop. Call from any thread."""
+        """Run `callback` with `arguments` on the event loop soon. Call from any thread."""
         self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def call(self, job: Callable[[], T]) -> T:
@@ -72,7 +72,7 @@ class JobThread:
 
 
 def settle(done: "asyncio.Future[T]", result: T | BaseException) -> None:
-    """Resolve the future if it is still pending. Call on the event loop."""
+    """Set a future's result or exception if it is still pending. Call on the event loop."""
     if done.done():
         return
     if isinstance(result, BaseException):
@@ -89,12 +89,13 @@ _turns: WeakKeyDictionary[Backend, Lock] = WeakKeyDictionary()
 
 
 class Worker(JobThread):
-    """Runs the forwards that a scheduler plans, between the jobs that add requests.
+    """The thread of a model: runs forwards for all answers of a side and, between them, jobs.
 
-    Two workers of one model, as of two sides in a process, take turns.
-    `postprocessing` runs what computes on no forward. `answers` counts the open answers.
-    `on_forward` is called in the model's thread with the number of requests of each forward,
-    `on_busy` on the loop when answers begin, and when the last one ends.
+    Jobs add requests to the `scheduler`, which decides which share the next forward. Workers of the
+    same `backend` take turns. `postprocessing` is the thread for work without a forward. `answers`
+    counts the open answers. `on_forward` is called in the model's thread with the number of
+    requests of each forward, `on_busy` on the event loop with the new `busy`, whenever that
+    changes.
     """
 
     def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
@@ -116,11 +117,11 @@ class Worker(JobThread):
 
     @property
     def busy(self) -> bool:
-        """Return whether an answer is open, or a question is being prepared."""
+        """Whether an answer is open, or a question is being prepared."""
         return bool(self.answers or self._questions)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Add to the counts of open answers and questions. Any preempts background requests."""
+        """Add to a client's open answers and questions; if any are, preempt the background."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
@@ -134,7 +135,7 @@ class Worker(JobThread):
 
     @contextmanager
     def wanted(self, client: Client = ()) -> Iterator[None]:
-        """Preempt background requests, and run none, until the context ends."""
+        """Return a context manager in which no background request runs, as for a question."""
         self.opened(0, 1, client)
         try:
             yield
@@ -142,12 +143,12 @@ class Worker(JobThread):
             self.opened(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
-        """Return the result of a request, or raise its exception. A cancellation preempts it."""
+        """Return the result of the request that `make` makes; a cancellation preempts it."""
         with self.wanted(client):
             return await self._read(make, Preemption(), client)
 
     async def read_in_background(self, make: Make[T]) -> T:
-        """Read while no answer is open and none is `wanted`; begin anew after each."""
+        """Return a result as `read` does, of forwards while not `busy`; begin anew if preempted."""
         while True:
             while self.busy:
                 await self._quiet.wait()
@@ -173,7 +174,7 @@ class Worker(JobThread):
     def begin(
         self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """Add a request of a client; `done` gets what making it raises, too."""
+        """Make and schedule a client's request; `done` gets its result, or any exception."""
         try:
             self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV

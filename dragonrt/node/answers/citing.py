@@ -63,9 +63,9 @@ _HYPHENED_CAPITALS = re.compile(r"[A-Z]+(?:-[A-Z]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk of a document as a side read it: its file, the document's title, its relevance.
+    """A chunk that a side read: its text, file and relevance, and the title of its document.
 
-    `place` is its first character in the document's text.
+    `place` is the index, from 0, of the chunk's first character in the document's text.
     """
 
     title: str
@@ -80,8 +80,8 @@ def cited(
 ) -> list[Source]:
     """Return a Source for each file that was read, in the order of the passages.
 
-    `bits` is the evidence by file in that order. If it is empty, a file has FEWEST_BITS if one of
-    its sentences has half of the answer's words.
+    `bits` is each file's evidence in that order, or empty if unknown: then a file gets FEWEST_BITS
+    if one of its sentences has half of the answer's words, else 0.
     """
     files = list(dict.fromkeys(passage.file for passage in passages))
     found = []
@@ -98,7 +98,7 @@ def cited(
 def attribution(
     passages: Sequence[Passage], moved: Moved, answer: str, question: str
 ) -> Attribution:
-    """Return a side's sources and unknown codes of an answer, for the other side."""
+    """Return an Attribution: sources of `answer` in `passages`, and its codes in no text read."""
     sources = cited(passages, moved.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
@@ -109,11 +109,11 @@ def attribution(
 def disagreements(
     own: Sequence[str], others: Mapping[str, Sequence[str]], weight: float | None
 ) -> list[str]:
-    """Return a line for each number of an answer for which documents hold another value.
+    """Return a line for the user for each number of an answer that documents contradict.
 
-    `own` are this side's pairs of both values, `others` those of other sides by their names.
-    `weight` is that of the own documents beside the other side's, None if it is unknown.
-    Documents with less than LEAST_WEIGHT are about other things, and make no line.
+    `own` alternates between a number of the answer and the value in this side's documents; `others`
+    has the same for other sides, by their names. `weight` is the share of this side's documents in
+    the mixture, None if unknown. Documents with less than LEAST_WEIGHT make no line.
     """
     holders = {"your": (weight, own)}
     rest = None if weight is None else 1 - weight
@@ -127,7 +127,7 @@ def disagreements(
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:
-    """Return the pairs of values that an Attribution can hold."""
+    """Return `values`, pairs of a number and another value, without pairs too long to send."""
     pairs = zip(values[::2], values[1::2], strict=True)
     fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
@@ -136,10 +136,10 @@ def storable(values: Sequence[str]) -> tuple[str, ...]:
 def named(
     own: Iterable[Source], others: Iterable[Source], most: float | None
 ) -> list[tuple[Side, Source]]:
-    """Return the sources of an answer, the device's first, in the order in which they were read.
+    """Return pairs (side, Source): the sources to name for an answer, the device's first.
 
-    Other sides measure evidence in their own distributions. `most` bounds it, if known: the bits of
-    all that they sent in the mixture.
+    Candidates with few bits are left out; the order stays. Other sides measure bits in their own
+    distributions: `most`, the bits of all that they sent in the mixture, bounds each, if known.
     """
     weighed: list[tuple[Side, Source, float]] = [
         *(("device", each, each.bits) for each in own),
@@ -151,18 +151,18 @@ def named(
 
 
 def texts(passages: Iterable[Passage]) -> list[str]:
-    """Return the titles and texts of all passages."""
+    """Return the title and the text of each passage, one after the other in one list."""
     return [part for passage in passages for part in (passage.title, passage.text)]
 
 
 def is_refusal(answer: str, refusal: str) -> bool:
-    """Return whether an answer is a refusal: the model's own words, or like "I don't know"."""
+    """Return whether an answer is empty, begins with `refusal`, or is like "I don't know"."""
     given, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
     return not given or bool(own and given.startswith(own)) or _REFUSAL.match(given) is not None
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
-    """Return the sentence that carries the answer, and its share of the answer's words."""
+    """Return the sentence of `read` with most words of the answer, and its share of these words."""
     wanted, asked = content(answer), content(question)
     found = [each for text in read for each in _sentences(text)]
 
@@ -211,7 +211,7 @@ def _cut(sentence: str, wanted: set[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A number or code, and its place in the text: characters `start` to `end`."""
+    """A number or code of a text, and where it is there: the slice from `start` to `end`."""
 
     text: str
     start: int
@@ -219,7 +219,7 @@ class Code:
 
 
 def codes(text: str) -> list[Code]:
-    """Return the numbers and codes of a text in order, without the numbers of a list."""
+    """Return the numbers and codes of a text in order, without those that count items of a list."""
     if len(_NUMBERED.findall(text)) > 1:
         text = _NUMBERED.sub(lambda number: " " * len(number[0]), text)
     found = _TOKENS.finditer(text)
@@ -257,9 +257,9 @@ DecidedText = tuple[str, TokenDecided]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Characters `start` to `end` of an answer, and the source that moved them.
+    """The slice of an answer from `start` to `end`, and the source with the most evidence for it.
 
-    `place` is the first character of the chunk in its document; None for another side's.
+    `place` is where the source's chunk begins in its document; None for another side's source.
     """
 
     start: int
@@ -275,7 +275,7 @@ def marks(
     moved: Moved,
     sources: Sequence[tuple[Side, Source]],
 ) -> list[Mark]:
-    """Return the marks of an answer in order; `sources` are those that it rests on.
+    """Return the marks of an answer in order; `sources` are what `named` returned for it.
 
     Neighbouring words with the same source are one mark, also across words of up to three letters.
     """

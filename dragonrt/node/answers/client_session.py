@@ -27,10 +27,10 @@ from dragonrt.wire.reasons import End, Reason
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """A complete answer on the device. Times are seconds on its loop's clock.
+    """The record of an answer on the device. Times are seconds on its event loop's clock.
 
-    `records` are its events, without drafts and messages. `passages` are the chunks that this side
-    read, `moved` the evidence of all sides. `attributions` are the other sides', None if not sent.
+    `records` has its events except drafts and messages, `passages` the chunks that the device read,
+    `moved` the evidence. `attributions` are those of other sides that took part, None if not sent.
     """
 
     question: Question
@@ -47,24 +47,24 @@ class Answer:
 
     @property
     def decisions(self) -> list[tuple[float, TokenDecided]]:
-        """Return every decided token with its time, the stop token included."""
+        """Return a pair (time, event) for each decided token, the stop token included."""
         found = ((each.t, each.event) for each in self.records)
         return [(t, event) for t, event in found if isinstance(event, TokenDecided)]
 
     @property
     def tokens(self) -> list[int]:
-        """Return the answer's tokens, the stop token included."""
+        """Return the ids of the answer's tokens, the stop token included."""
         return [event.token for _, event in self.decisions]
 
     @property
     def notices(self) -> list[Noticed]:
-        """Return the notices for the person, each once."""
+        """Return the notices for the user, without repetitions."""
         found = (each.event for each in self.records)
         return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
 class ClientSession:
-    """The device's side of one answer. `connectors` reach the other sides, by their names."""
+    """The device's part of one answer, run by `ask`; `connectors` reach other sides by name."""
 
     def __init__(
         self,
@@ -96,7 +96,11 @@ class ClientSession:
         self._driver.stop(reason)
 
     async def ask(self) -> Answer:
-        """Answer the question. Raises DragonError if this side cannot, or needs another side."""
+        """Run the answer to its end and return it, also if `stop` ends it early. Call this once.
+
+        Raises NotConnectedError if a side that the mode needs was never connected, and DragonError
+        if this side cannot answer.
+        """
         answer, driver = self.answer, self._driver
         sessions = driver.sessions.values()
         answer.asked_s = asyncio.get_running_loop().time()

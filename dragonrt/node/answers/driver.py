@@ -36,20 +36,21 @@ OnRecord = Callable[[Record], None]
 def opening(
     entry: ModeEntry[Any, Any], question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
-    """Return the event of an answer that begins, or resumes from `accepted` tokens."""
+    """Return the event that begins an answer, or resumes it after `accepted` decided tokens."""
     shown = {**traced(question), **traced(settings)}
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
 @dataclass(eq=False)
 class AnswerSession(Session):
-    """One other side of an answer: its session on the current connection.
+    """One other side in an answer, and the session with it on the current connection, if any.
 
-    `connector` replaces a lost connection; a cloud has none. `gone` is set when a new session is
-    needed, after `retry_s` seconds if the other side was busy; never after `over`, when a device
-    receives nothing any more. `weights` is the other model's fingerprint, `attribution` its
-    sources. `concluded` waits for this side's. `rtt_s` is the largest round trip of a connection
-    that is over. `feed` takes inputs for the mode, `lets_out` returns whether a message may leave.
+    A device's `connector` replaces a lost connection; a cloud has none. `gone` is set when a new
+    session must be opened, `retry_s` seconds later if the other side is busy. Once it is `over`, a
+    device ignores messages and opens none. `weights` is the fingerprint of the other side's model,
+    `attribution` what it sent of its sources, `concluded` the connection on which it waits for this
+    side's. `rtt_s` is the largest round trip of connections that ended. `feed` takes inputs for the
+    mode; `lets_out` returns whether a message may leave.
     """
 
     name: str
@@ -117,7 +118,7 @@ class AnswerSession(Session):
 
     @property
     def took_part(self) -> bool:
-        """Whether the other side ever opened the session."""
+        """Whether the other side ever opened a session of this answer."""
         return self._evidence is not None
 
     @property
@@ -125,7 +126,7 @@ class AnswerSession(Session):
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
-        """Use the session of that number, which is open on the connection."""
+        """Send and receive from now on in session `number`, which is already open on `peer`."""
         self._peer, self.number, self._opened = peer, number, False
         self.gone.clear()
         self.retry_s = 0.0
@@ -140,7 +141,7 @@ class AnswerSession(Session):
         return peer
 
     def open(self, peer: Peer, message: wire.Open) -> bool:
-        """Open a session on the connection, and use it; False if the message may not leave."""
+        """Return whether `message` may leave; if so, send it and use the session it opens."""
         passes = self.lets_out(message)
         if passes:
             peer.open(self, message)
@@ -148,7 +149,7 @@ class AnswerSession(Session):
         return passes
 
     def send(self, message: wire.SessionMessage) -> None:
-        """Send a message, if the session is open and the message may leave this side."""
+        """Send a message; drop it if no session is open, or if it may not leave this side."""
         if self._peer is None or not self.lets_out(message):
             return
         self._unread += self._peer.send(message)
@@ -156,18 +157,18 @@ class AnswerSession(Session):
             self._draining = asyncio.create_task(self._drain(self._peer), name="drain")
 
     def close(self, end: End) -> None:
-        """End the session on its connection, without an input to the mode."""
+        """Close the session with `end`, if one is open, and do not tell the mode."""
         peer = self._detach()
         if peer is not None:
             peer.close(self.number, end)
 
     def fail(self, end: End) -> None:
-        """End the session, and do not resume it: the other side broke it."""
+        """Close the session with `end`, and tell the mode that the other side will not return."""
         self.close(end)
         self.feed(modes.Left(self.name, end, False))
 
     async def conclude(self) -> None:
-        """End the session of a complete answer; wait a while for the other side's attribution."""
+        """Tell the other side that the answer is complete; wait `rejoin_s` for its attribution."""
         if self._peer is not None and self._opened:
             self.send(wire.Conclude(self.number))
             with suppress(TimeoutError):
@@ -176,13 +177,13 @@ class AnswerSession(Session):
         self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
-        """Close the session of a complete answer, if the other side has asked for that."""
+        """If the other side has sent Conclude, send `found`, this side's sources, in a Close."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None
 
     async def wait_closed(self) -> None:
-        """Wait until the other side has closed the session. Raises DragonError if it does not."""
+        """Wait until the session has ended. Raises DragonError if it takes more than `answer_s`."""
         try:
             async with asyncio.timeout(self.timeouts.answer_s):
                 await self._closed.wait()
@@ -210,9 +211,9 @@ class AnswerSession(Session):
 
 
 class Driver:
-    """Runs one mode: feeds inputs in order and executes effects. `recorder` gets every event.
+    """Runs the mode of one answer: feeds it inputs in order, and executes the effects it returns.
 
-    What leaves a device passes its `door`; a cloud has none.
+    `recorder` gets every event. Each message of a device passes its `door`; a cloud has none.
     """
 
     def __init__(
@@ -235,7 +236,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, name: str, connector: Connector | None = None) -> AnswerSession:
-        """Return a new session with that other side, which `connector` reaches from a device."""
+        """Add the other side `name`; return its session. A device reaches it by `connector`."""
         how = self.timeouts, self.feed, self.lets_out, self.mode.times_bandwidth
         session = AnswerSession(name, connector, *how)
         self.sessions[name] = session
@@ -248,7 +249,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Return the prefill result, None if the answer ends before; call `working` meanwhile."""
+        """Return the prefill result, None if the answer ends first; meanwhile call `working`."""
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self.over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
@@ -263,7 +264,7 @@ class Driver:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def begin(self, read: PrefillResult) -> None:
-        """Feed the prefill result into the mode, which may then request work."""
+        """Feed the prefill result into the mode, and start the work that the mode then requests."""
         self.record(SideReady(read.load_s, read.prefill_s, read.prompt_tokens))
         self._context = read.context
         self.feed(read.prepared)
@@ -303,21 +304,21 @@ class Driver:
             self._carry_out(effects)
 
     def stop(self, reason: modes.Finish) -> None:
-        """End the answer with the tokens decided so far; no later one is recorded."""
+        """End the answer, for `reason`, with the tokens decided so far; none is recorded later."""
         self._stopped = True
         self.feed(modes.Stopped(reason))
 
     # Effects.
 
     def record(self, event: Event) -> None:
-        """Record an event of this answer, under its session's number if it has only one."""
+        """Record an event of this answer by its session's number, 0 if it has several sessions."""
         if self._door is not None and isinstance(event, TokenDecided):
             self._door.decide(event.token, withheld=event.withheld)
         sessions = tuple(self.sessions.values())
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 
     def lets_out(self, message: wire.SessionMessage) -> bool:
-        """Return whether a message may leave, and record what it discloses."""
+        """Return whether a message may leave this side; record what it discloses if it may."""
         if self._door is None:
             return True
         entry = self._door.entry(message)

@@ -28,7 +28,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """A Work's result: `value`, `error` or `preempted`; the forward's seconds."""
+    """The result of `work`: a `value`, an `error`, or `preempted`. `seconds` are the forward's."""
 
     work: Work
     seconds: float
@@ -41,16 +41,16 @@ OnResult = Callable[[ForwardResult], None]
 
 
 class BackendSession(Protocol):
-    """One answer's session at a model, which has read its documents and its question."""
+    """The interface to one answer's session at a model, which knows its documents and question."""
 
     def start(self, work: Work, done: OnResult) -> None:
-        """Do the work, one with a span at a time; `done` is called on the loop, never at once."""
+        """Start `work`, one with a span at a time; the event loop later calls `done`."""
 
     def preempt(self) -> None:
-        """Stop the forward under way as soon as possible; without effect when there is none."""
+        """Stop the forward under way, if any, as soon as possible; `done` is still called."""
 
     def close(self) -> None:
-        """End the session; `done` is not called again."""
+        """End the session; no `done` is called any more, also not for work under way."""
 
 
 VALUE_PROBABILITY = 0.2
@@ -58,15 +58,16 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return nothing: no document is known to disagree with a text."""
+    """Return (): the default `PrefillResult.other_values`, of a side that contradicts no text."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
-    """A side that has read the question; `evidence` is a hash of `passages` and relevances.
+    """What a side has once it has read a question: a session at the model, passages, and times.
 
-    `other_values` returns each number that its documents contradict, and the documents' own.
+    `evidence` is a hash of passages and relevances. `other_values` takes the tokens of an answer,
+    and returns each number that all documents contradict, each followed by the documents' value.
     """
 
     context: BackendSession
@@ -81,7 +82,7 @@ class PrefillResult:
 
 
 class Prefiller(Host, Protocol):
-    """The model, documents and recorder of a side."""
+    """What an answer needs of its side: a reader of questions, and a recorder (see LocalSide)."""
 
     @property
     def recorder(self) -> Recorder:
@@ -89,7 +90,7 @@ class Prefiller(Host, Protocol):
 
     @property
     def share_sources(self) -> bool:
-        """Whether the other side gets the names of the documents that an answer rests on."""
+        """Whether other sides are told the sources of an answer among this side's documents."""
 
     async def prepare(
         self,
@@ -99,10 +100,10 @@ class Prefiller(Host, Protocol):
         late: bool = False,
         client: Client = (),
     ) -> PrefillResult:
-        """Find and load the documents and prefill the question; a verifier reads blocks at once.
+        """Find and load the documents of a question, read it, and return what the answer needs.
 
-        If `late`, the question is prefilled with the first forward. `client` asks, and what is
-        computed is counted as its own.
+        A side that `verifies` reads a block in one forward. If `late`, the question is read in the
+        answer's first forward. What is computed counts as the share of `client`.
         """
 
 
@@ -129,10 +130,10 @@ class _Forward:
 
 
 class ModelSession(BackendSession):
-    """An answer's session at a real model.
+    """A BackendSession on a real model, for one answer; its forwards run on `worker`.
 
-    Postprocessing runs between two forwards, so that answers that shared one share the next one,
-    too. The forward that follows begins while the loop still handles the result.
+    The model's thread postprocesses a result before the next forward, so that answers that shared a
+    forward share the next one, too. It may begin that one before the loop has handled the result.
     """
 
     def __init__(
@@ -175,10 +176,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return each number that all documents contradict, and the documents' own (SPEC 5).
+        """Return each number in `text` that all documents contradict, then their value (SPEC 5).
 
-        Their own is the likeliest after the same prefix, if its probability is at least
-        VALUE_PROBABILITY.
+        Their value is the likeliest after the same prefix; one whose probability is below
+        VALUE_PROBABILITY is left out, with its number. `by` finds the numbers among the tokens.
         """
         found: list[str] = []
         hashes = extended([self._start], text)

@@ -21,14 +21,14 @@ from dragonrt.wire.fields import unpack
 
 
 def admission(prefiller: Prefiller, limits: CloudLimits) -> CloudAdmission:
-    """Return the admission of a cloud whose questions `prefiller` reads."""
+    """Return what admits devices to a cloud by `limits`, and has `prefiller` read the questions."""
     return CloudAdmission(partial(server_session, prefiller), prefiller.timeouts, limits)
 
 
 def server_session(
     prefiller: Prefiller, peer: Peer, message: wire.Open, turns: asyncio.Semaphore
 ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-    """Return the session that a device opens, and its work. Raises DragonError to refuse it."""
+    """Return a session for `message`, and the coroutine that answers; or raise DragonError."""
     entry = mode_entry(message.mode)
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)

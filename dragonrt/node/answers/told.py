@@ -19,10 +19,10 @@ _LONGEST_S = 2.0  # for another process to write
 
 
 class ToldAnswers:
-    """The disclosed texts of answers, by a hash of question and answer.
+    """The parts of earlier answers that other sides received, by a hash of question and answer.
 
-    `path` keeps them over restarts, for their owner alone; None keeps none. Several processes may
-    share it. It holds no text that was withheld. What cannot be read or written counts as unknown.
+    The file `path` keeps them over restarts, for their owner alone; None keeps none. Several
+    processes may share it. It has no withheld text. What cannot be read is unknown.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -33,7 +33,7 @@ class ToldAnswers:
         self._read()
 
     def get(self, turn: Turn) -> str | None:
-        """Return the part of an answer that other sides received, None if it is unknown."""
+        """Return the part of a turn's answer that other sides received, None if it is unknown."""
         line = self._lines.get(_key(turn))
         return None if line is None else str(json.loads(line)[1])
 

@@ -34,7 +34,7 @@ SOON = timedelta(days=30)  # how long before its end a key or certificate is war
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A side's part of the handshake; `corpus` returns `LocalSide.corpus`."""
+    """What a side says about itself in the handshake; `corpus` returns `LocalSide.corpus`."""
 
     side: Side
     model: "LanguageModel"
@@ -58,9 +58,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a cloud. A shared `key` encrypts all data; `emulate` wraps each stream.
+    """The address of a cloud; connections are encrypted with a shared `key`, or by `tls`.
 
-    A device dials an `exposed` one only if that is meant to be `insecure`.
+    `emulate` wraps each stream in an emulated link. `insecure` lets a device dial if `exposed`.
     """
 
     host: str
@@ -76,7 +76,7 @@ class Address:
         return not (is_loopback(self.host) or self.key is not None or self.tls is not None)
 
     def check(self) -> None:
-        """Raise TlsError if a device may not dial it."""
+        """Raise TlsError if a device may not dial this address: it is `exposed`, not `insecure`."""
         if self.exposed and not self.insecure:
             raise TlsError(
                 f"anyone on the way to {self.host} could read and change what is sent: give both "
@@ -84,7 +84,7 @@ class Address:
             )
 
     def check_listening(self) -> None:
-        """Raise DragonError if a cloud may not listen on it: anyone could connect."""
+        """Raise DragonError if a cloud may not listen on this address: anyone could connect."""
         knows_devices = self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED
         if not (is_loopback(self.host) or self.key is not None or knows_devices):
             raise DragonError(
@@ -93,29 +93,29 @@ class Address:
             )
 
     def around(self, stream: Stream, side: Side) -> Stream:
-        """Return the stream, emulated and encrypted as the address requires."""
+        """Return `stream` in the layers that this address needs: emulated link, encryption."""
         link = self.emulate(stream) if self.emulate is not None else stream
         key, dials = self.key, side == "device"
         return link if key is None else EncryptedStream(link, key, dials=dials)
 
     async def reach(self) -> TcpStream:
-        """Connect as a device. Raises LinkError."""
+        """Connect as a device; return the bare stream, for `begin`. Raises LinkError."""
         self.check()
         return await connect(self.host, self.port, tls=self.tls)
 
     def begin(self, stream: TcpStream, identity: Identity) -> tuple[Stream, Connection]:
-        """Wrap a stream for a device; return it with the state of its connection."""
+        """Return `stream` in its layers, and a new Connection for the messages on it."""
         connection = Connection(identity.side, identity.hello(), self.key)
         return self.around(stream, identity.side), connection
 
     async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
-        """Reach and begin. Raises LinkError."""
+        """Connect as a device; return what `begin` returns. Raises LinkError."""
         return self.begin(await self.reach(), identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """An emulated link, slower than the real one, in both directions, as this side sees it."""
+    """The setting of an emulated link: this side delays what it sends and what it receives."""
 
     link: PathText | None = setting(
         None,
@@ -123,7 +123,7 @@ class LinkSettings:
     )
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """Return what puts the link around a stream, or None."""
+        """Return a function that wraps a stream in the emulated link; None without a link."""
         if self.link is None:
             return None
         if re.match(r"-?[\d.]+ *(us|ms|s|min)$", self.link):
@@ -149,7 +149,7 @@ class NetworkSettings:
     )
 
     def cloud_address(self, link: LinkSettings) -> Address:
-        """Return where to listen. Raises DragonError for half a certificate or a bad file."""
+        """Return the Address to listen on. Raises DragonError for a wrong setting or file."""
         context = None
         if self.tls_cert is not None or self.tls_key is not None:
             context = server_context(self.tls_cert, self.tls_key, self.tls_ca)
@@ -158,7 +158,7 @@ class NetworkSettings:
         return self._address("cloud", link, context)
 
     def device_address(self, link: LinkSettings) -> Address:
-        """Return where to find the cloud; a certificate or an authority turns TLS on."""
+        """Return the Address to dial; `tls`, or any file of a certificate, turns TLS on."""
         files = (self.tls_cert, self.tls_key, self.tls_ca)
         context = None
         if self.tls or any(path is not None for path in files):
@@ -166,7 +166,7 @@ class NetworkSettings:
         return self._address("device", link, context)
 
     def expiring(self, today: date) -> list[str]:
-        """Return a line for each key and certificate that ends soon. Raises DragonError."""
+        """Return a line for each key and certificate that ends within SOON. Raises DragonError."""
         lines = []
         renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
         if renew is not None and renew - today <= SOON:
@@ -188,7 +188,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Another side: its address, and its weight among several, above 0; the sum may be any."""
+    """A side that a device dials: name, address, and weight among several: above 0, of any sum."""
 
     name: str
     address: Address
@@ -201,7 +201,7 @@ def members(
     """Return the other sides of a device: the cloud or, in a mode with several, the `workers`.
 
     Each worker is HOST:PORT or HOST:PORT=WEIGHT. All are protected and emulated alike. Raises
-    DragonError for what does not fit, or has to be protected.
+    DragonError if workers do not fit the mode, or an address may not be dialled unprotected.
     """
     entry, address = entry_of(how), network.device_address(link)
     if not entry.several:
@@ -252,7 +252,7 @@ def _worker(address: Address, text: str) -> Member:
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """Parse HOST:PORT, an IPv6 host in brackets; return None for anything else."""
+    """Return host and port of HOST:PORT, with an IPv6 host in brackets; None for another text."""
     found = re.fullmatch(r"(?:\[(.+)\]|([^:]+)):([0-9]{1,5})", text)
     if found is None or not 1 <= int(found[3]) <= 65535:
         return None

@@ -46,7 +46,7 @@ REMEMBERED_HOSTS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudLimits:
-    """The limits of a cloud."""
+    """How many devices and answers a cloud admits."""
 
     most_devices: Positive = setting(256, "Most connected devices.")
     most_answers: Positive = setting(128, "Most running answers of all devices.")
@@ -77,9 +77,9 @@ class Bucket:
 
 
 class CloudAdmission:
-    """The limits of a cloud. `handshakes` holds unauthenticated connections, `opening` answers.
+    """Admits devices, and the sessions that they open, within the limits of a cloud.
 
-    Counts the devices that were `admitted`, and the devices and sessions that were `refused`.
+    `handshakes` limits connections before that. `refused` counts devices and sessions.
     """
 
     def __init__(self, opening: Opening, timeouts: Timeouts, limits: CloudLimits) -> None:
@@ -97,7 +97,7 @@ class CloudAdmission:
 
     @contextmanager
     def admit(self, peer: Peer) -> Iterator[None]:
-        """Admit a device until the context ends. Raises BusyError if there are too many."""
+        """Return a context manager in which a device is admitted. It raises BusyError if full."""
         self.check_room()
         rate = self._limits.device_rate
         pace = Bucket(rate, max(1.0, 3 * rate), _now())
@@ -123,7 +123,7 @@ class CloudAdmission:
             raise BusyError(f"the cloud has {self.devices} devices already", 10.0)
 
     def answering(self, peer: Peer, message: wire.Open) -> tuple[Session, Work]:
-        """Return the session that a device opens; see `peer.Answerer`. Raises BusyError."""
+        """Return a device's new session and the work to run for it. Raises BusyError if full."""
         pace, turns = self._devices[peer]
         try:
             self._check_places(pace, len(peer.connection.sessions))
@@ -152,9 +152,9 @@ class CloudAdmission:
             raise BusyError(text, self._retry_s(limits.most_answers))
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new answers; wait up to `seconds`, or `hasten`, for those under way.
+        """Refuse new answers, and wait until the others end, up to `seconds`, or until `hasten`.
 
-        Devices without an answer are disconnected, so that they find another cloud.
+        A device without an answer is disconnected, to find another cloud. No answer is cancelled.
         """
         self._closing = True
         for peer in list(self._devices):
@@ -166,7 +166,7 @@ class CloudAdmission:
                     await self._device_left.wait()
 
     def hasten(self) -> None:
-        """Stop waiting for the answers under way."""
+        """Make `drain` return now, with answers under way; closing the server cancels those."""
         self._hastened = True
         self._device_left.set()
 
@@ -195,7 +195,7 @@ def _now() -> float:
 
 
 class BoundedLines:
-    """Logs lines about hosts with `say`, limited per second and host; counts those left out."""
+    """Passes lines about hosts on to `say`, few per second and host, and counts those left out."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say
@@ -206,7 +206,7 @@ class BoundedLines:
         return len(self._hosts)
 
     def say(self, host: str, line: str) -> None:
-        """Log a line, unless there were too many about that host."""
+        """Pass a line on, unless there were too many about the host; the next one counts them."""
         now = self._clock()
         fresh = Bucket(LINES_A_SECOND, 4 * LINES_A_SECOND, now), 0
         pace, left_out = self._hosts.pop(host, fresh)
@@ -221,7 +221,7 @@ class BoundedLines:
 
 
 class PlaceLostError(Exception):
-    """The connection lost its place, for the reason in the text."""
+    """A connection has lost its place during the handshake, for the reason in the text."""
 
 
 @dataclass(eq=False, slots=True)
@@ -234,7 +234,7 @@ class _Place:
 
 
 class Handshakes:
-    """The places of unauthenticated connections; `failed` counts those that never authenticated."""
+    """The places of connections in the handshake; `failed` counts those without authentication."""
 
     def __init__(
         self,
@@ -255,10 +255,10 @@ class Handshakes:
     async def place(
         self, host: str, heard: Callable[[], bool], dismiss: Callable[[], None]
     ) -> AsyncIterator[None]:
-        """Hold a place until the context ends; `heard` returns whether a byte has arrived.
+        """Return an async context manager in which a connection from `host` has a place.
 
-        If another connection needs the place, calls `dismiss` and cancels the context. Raises
-        PlaceLostError then, or after too long a silence or handshake.
+        `heard` returns whether a byte has arrived. If another connection needs the place, or this
+        one takes too long, it raises PlaceLostError; in the first case it calls `dismiss` before.
         """
         loop, limit = asyncio.get_running_loop(), asyncio.timeout(self._handshake_s)
         late = f"it did not complete the handshake in {self._handshake_s:g} s"
@@ -317,10 +317,10 @@ async def serve(
     recorder: Recorder,
     on_change: Callable[[str], None] = log.info,
 ) -> Server:
-    """Listen as the cloud; log a line with `on_change` when a device joins, leaves or is refused.
+    """Listen as a cloud; return the Server, whose context ends it.
 
-    Silent connections, which balancers make, are not logged, and lines per host are limited. Raises
-    DragonError for an address beyond loopback without a key or certificates.
+    `on_change` gets a line when a device joins, leaves or is refused: few per host, none on silent
+    connections. Raises DragonError for a host beyond loopback without key or certificates.
     """
     address.check_listening()
     lines = BoundedLines(on_change, asyncio.get_running_loop().time)

@@ -17,7 +17,7 @@ PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 
 
 class NotConnectedError(DragonError):
-    """A question needs another side, and none has been reached yet."""
+    """A question needs another side that has not been reached yet."""
 
 
 def mistaken(error: BaseException | None) -> bool:
@@ -28,11 +28,11 @@ def mistaken(error: BaseException | None) -> bool:
 
 
 class Connector:
-    """Keeps one Peer alive, which `dial` makes on a fresh stream.
+    """Keeps a connection to another side: `run` has `dial` make a Peer whenever there is none.
 
-    `on_notice` gets one line when the connection is lost or back, and when the other side, named
-    `who`, refuses it for a new reason. `connections` counts connections. `absence` is why there is
-    none.
+    `on_notice` gets a notice when the connection is lost or back, and when the other side, named
+    `who`, refuses it for a new reason. `connections` counts connections so far. `absence` is why
+    there is none now.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Connector:
         return max(0, self.connections - 1)
 
     def traffic(self) -> Traffic:
-        """Return the bytes so far, over all connections."""
+        """Return the bytes sent and received so far, over all connections."""
         present = Traffic() if self._peer is None else self._peer.connection.traffic()
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """Wait until a constant rate has used up its budget, at most for `idle_s`."""
+        """Wait, up to `idle_s`, until a constant rate has sent the frames of its budget."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)
@@ -88,11 +88,11 @@ class Connector:
             raise
 
     def hurry(self) -> None:
-        """Dial a lost connection now, because a question waits for it."""
+        """Have `run` dial a lost connection now, not after a pause: a question waits for it."""
         self._hurry.set()
 
     async def reach(self) -> Peer | None:
-        """Return a live connection, dialled now if it is lost; None after `reach_s`."""
+        """Return a live connection, dialled now if it is lost; None if that takes `reach_s`."""
         self.hurry()
         return await self.wait_connected(self._timeouts.reach_s)
 
@@ -161,7 +161,7 @@ class Connector:
 
 @asynccontextmanager
 async def kept(*links: Connector) -> AsyncIterator[None]:
-    """Keep these connectors connected until the context ends, then disconnect."""
+    """Return an async context manager that keeps these connectors connected, then disconnects."""
     keepers = [asyncio.create_task(link.run(), name="connector") for link in links]
     try:
         yield

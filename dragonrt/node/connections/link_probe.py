@@ -24,11 +24,11 @@ SOON_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ProbedLink:
-    """The measurements of a link; times in seconds.
+    """Measurements of the link to a cloud, and its Hello, `peer`; times are in seconds.
 
-    `ahead_s`: how far the peer's clock is before this one, to about half a round trip; None if it
-    does not say. `up` is the rate to the cloud in bit/s, None if too fast to tell. `segments` are
-    those that were sent to it, and those sent again, None where the system does not say.
+    `ahead_s`: how far the cloud's clock is ahead of this one, to about half a round trip. `up` is
+    the rate to the cloud in bit/s. `segments` are TCP's: (sent, sent again). None where it is
+    unknown.
     """
 
     peer: Hello
@@ -44,12 +44,12 @@ class ProbedLink:
 
     @property
     def jitter_s(self) -> float:
-        """The mean difference of one round trip to the next."""
+        """The mean difference between successive round trips, in seconds."""
         return fmean(abs(later - one) for one, later in pairwise(self.trips_s))
 
 
 async def probe(address: Address, model: LanguageModel) -> ProbedLink:
-    """Connect, shake hands, measure and leave. Raises DragonError if that fails."""
+    """Connect to a cloud, return measurements of the link, and leave. Raises DragonError."""
     clock = asyncio.get_running_loop().time
     started_s, heard_ms = clock(), 0.0
     carrier = await address.reach()

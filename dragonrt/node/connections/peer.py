@@ -37,22 +37,22 @@ class ConnectionLostError(DragonError):
 
 
 class Session(Protocol):
-    """A session, as its peer calls it."""
+    """The interface of a session: what its Peer calls on the event loop, for it to handle."""
 
     times_bandwidth: bool
     """Whether the mode uses the bandwidth, so that timed bursts are worth their bytes."""
 
     def measured(self) -> None:
-        """Read the link's new estimates."""
+        """Use the new estimates of the link: the peer's `round_trip_s` and `bandwidth`."""
 
     def receive(self, message: wire.SessionMessage) -> None:
         """Handle a message of this session. A DragonError closes the session with its text."""
 
     def closed(self, close: wire.Close) -> None:
-        """End the session: the other side closed it, or sent what ended it."""
+        """Handle the session's end: the other side closed it, or sent what is not allowed."""
 
     def lost(self, end: End) -> None:
-        """End the session: the connection is lost."""
+        """Handle the session's end by the end of the connection, for the reason in `end`."""
 
 
 Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None]]]
@@ -60,7 +60,7 @@ Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None
 
 
 class Peer:
-    """One connection. `answerer` serves sessions that the other side opens; a device has none."""
+    """One connection and its sessions; a cloud's `answerer` makes those that the device opens."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Peer:
     # Sending.
 
     def send(self, message: wire.Message) -> int:
-        """Write a message unless its session has ended; return the bytes it took."""
+        """Send a message and return its bytes; 0 if its session, or the connection, is not open."""
         if self.connection.state is not State.OPEN:
             return 0
         if isinstance(message, wire.SessionMessage) and message.session not in self._sessions:
@@ -123,7 +123,7 @@ class Peer:
         self._write(self.connection.data_to_send())
 
     async def drain(self) -> None:
-        """Wait while too much is queued for sending, unless the connection is lost."""
+        """Wait until few bytes are queued for sending, or the connection is lost."""
         await self.pacing.drained()
         await self._drain_stream()
 
@@ -136,7 +136,7 @@ class Peer:
         return self._next_session - 1
 
     def open(self, session: Session, message: wire.Open) -> None:
-        """Open a session of this side, under the number in its first message."""
+        """Send `message`, which opens a session with its number; `session` handles it here."""
         self._sessions[message.session] = session
         self.send(message)
         self._wake_probe.set()
@@ -148,7 +148,7 @@ class Peer:
         retry_s: float = 0.0,
         attribution: wire.Attribution | None = None,
     ) -> None:
-        """End one session if it is open; a busy side passes `retry_s`."""
+        """Close session `number`, if it is open, with `end`; retry after `retry_s` if busy."""
         if self.connection.session_state(number) is not SessionState.NONE:
             retry_ms = int(1000 * retry_s)
             self._send(wire.Close(number, end.reason, end.text, retry_ms, attribution))
@@ -157,7 +157,7 @@ class Peer:
     # The life of the connection.
 
     async def handshake(self) -> None:
-        """Do the handshake in time. Raises HandshakeError or ConnectionLostError."""
+        """Do the handshake, or close the stream and raise HandshakeError or ConnectionLostError."""
         try:
             async with asyncio.timeout(self._timeouts.handshake_s):
                 self._flush()
@@ -181,7 +181,7 @@ class Peer:
             ) from None
 
     async def run(self) -> None:
-        """Work until the connection ends, then end its sessions."""
+        """Receive and probe until the connection ends, then end its sessions. Handshake before."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -266,13 +266,13 @@ class Peer:
         self.recorder.event(session, event(type(message).__name__.lower(), size, step, round_))
 
     def leave(self, end: End = LEAVING) -> None:
-        """Send a Goodbye and end the connection: `run` returns."""
+        """Send a Goodbye for `end` and close the stream, so that `run` returns."""
         if self.connection.state is State.OPEN:
             self._stream.write(self.connection.send(wire.Goodbye(end.reason, end.text)))
         self._stream.close()
 
     async def refuse(self, error: BusyError) -> None:
-        """End a connection that has just been agreed on."""
+        """Send a Goodbye for `error` just after the handshake, and close the stream."""
         self.leave(End(error.reason, error.text))
         await self._stream.wait_closed()
 

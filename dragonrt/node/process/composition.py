@@ -47,7 +47,7 @@ LOCKED_S = 5.0  # how long a start waits for another process that indexes
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
-    """Return the default directory of the index of documents; samples have one per format."""
+    """Return the default directory of the index of documents; samples have one per FORMAT."""
     data = Path(platformdirs.user_data_dir("dragonrt"))
     samples = (bundled.documents("device").parent, data)
     ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
@@ -92,7 +92,7 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index the documents of a side, if it has any; see `Index.update`. Raises DragonError."""
+    """Index a side's documents, see `Index.update`; None without any. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None or not settings.documents:
         return None
@@ -112,7 +112,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Open a side's library, if it has one, from the current index. Raises DragonError."""
+    """Return a side's Library, None without an index. `left` is unindexed. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None:
         return None
@@ -132,7 +132,7 @@ def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -
 
 
 def kv_limit(settings: SideSettings, directory: Path) -> float:
-    """Return the most bytes of stored KV of an index."""
+    """Return how many bytes the stored KV of an index may take."""
     if settings.kv_cache is None:
         return kv_store.usual_limit(directory)
     return parse_size(settings.kv_cache)
@@ -145,7 +145,7 @@ def complete_library(
     *,
     kv: bool = True,
 ) -> Library | None:
-    """Index all documents and, if `kv`, store their KV; return the library. Raises DragonError."""
+    """Index all documents and, if `kv`, store their KV; return the library, None without any."""
     update_index(settings, on_progress)
     library = open_library(settings, model)
     if library is not None and kv:
@@ -165,7 +165,7 @@ _loaded = functools.cache(load_embedder)
 class Loaded:
     """The loaded parts of one side: its settings, model and library.
 
-    `on_report` gets the updates of a watched index, `listeners` every event.
+    `on_report` gets each update of a watched index, or its error; `listeners` get every Record.
     """
 
     settings: SideSettings
@@ -177,7 +177,7 @@ class Loaded:
 
 @asynccontextmanager
 async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
-    """Run the side of this process until the context ends."""
+    """Return an async context manager of the running side: its threads, trace and indexing."""
     loop, listeners = asyncio.get_running_loop(), loaded.listeners
     settings, model, library = loaded.settings, loaded.model, loaded.library
     async with AsyncExitStack() as stack:

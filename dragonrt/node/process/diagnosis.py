@@ -36,7 +36,7 @@ MEND = "mend that, then look again"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check; `remedy` says what to do, and is empty if the check passed."""
+    """What one check has seen; `remedy` says what to do, and is empty if nothing is to be done."""
 
     level: Level
     what: str

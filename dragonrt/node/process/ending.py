@@ -20,7 +20,7 @@ LONGEST_END_S = 10.0  # longest time for a process to close
 def exit_on_sigterm() -> None:
     """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once.
 
-    Python loses what a signal's handler raises in a destructor. Then the process ends at once.
+    Python drops an exception that a handler raises during a destructor: then it ends at once, too.
     """
 
     # In a container the kernel drops what process 1 does not handle.
@@ -60,7 +60,7 @@ def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) 
 
 
 async def terminable(main: Coroutine[Any, Any, T]) -> T:
-    """Return what `main` returns; SIGTERM cancels it and raises SystemExit."""
+    """Return what `main` returns; SIGTERM cancels it, and then this raises SystemExit."""
     task, ended = asyncio.current_task(), asyncio.Event()
     assert task is not None
 

@@ -26,7 +26,7 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Fit seconds per token over `runs` decodings of a full context after `rows` documents."""
+    """Measure seconds per token in `runs` decodings of a full context after `rows` documents."""
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []
@@ -56,7 +56,7 @@ def save_profile(model: str, profile: DecodeProfile) -> Path:
 
 
 def load_profile(model: str) -> DecodeProfile | None:
-    """Return the saved profile of a model on this machine, if there is one."""
+    """Return the saved profile of a model on this machine, None if there is none."""
     path = _profile_path(model)
     if not path.exists():
         return None

@@ -38,9 +38,9 @@ LIKELIEST = 64
 class Library:
     """The documents of a side; `kv` stores what `model` computed of the chunks of `retriever`.
 
-    `newest` opens the current index; assign it to `retriever` to use it. `left` says what is still
-    to be indexed. `skipped` counts unreadable files. `asked` has the chunks of the last questions.
-    `on_notice` gets each notice once, in any thread.
+    `newest` opens the current index; assign the result to `retriever` to use it. `left` says what
+    is still to be indexed. `skipped` counts unreadable files. `asked` has the chunks of the last
+    questions. `on_notice` gets each notice once, in any thread.
     """
 
     model: LanguageModel
@@ -57,7 +57,7 @@ class Library:
     def find(
         self, question: str, k: int | None, floor: float | None = None, within: str = ""
     ) -> list[Hit]:
-        """Return the `k` most relevant chunks with their scores, see `Retriever.retrieve`.
+        """Return the most relevant chunks with their scores; see `Retriever.retrieve` for `k`.
 
         `within` limits the documents to search. Raises RetrievalError if there is none.
         """
@@ -85,13 +85,13 @@ class Library:
         return tokens[:most]
 
     def check(self) -> None:
-        """Give notice of files with chunks longer than the model reads."""
+        """Give a notice of files with chunks longer than the model reads."""
         least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
         for chunk in self.retriever.index.longer(least):
             self.tokens(chunk)
 
     def document_kv(self, chunk: Chunk) -> Document:
-        """Return the KV of a chunk: stored or, if it is not, computed and stored if possible."""
+        """Return the KV of a chunk, stored or computed; store it then, if possible."""
         stored = self.stored_kv(chunk)
         if stored is not None:
             return stored
@@ -106,7 +106,7 @@ class Library:
         return made
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store arrays of KV; return their bytes, or 0 with a notice if that is not possible."""
+        """Store a chunk's KV; return its bytes, or 0 with a notice if that is not possible."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
@@ -114,7 +114,7 @@ class Library:
             return 0
 
     def notice(self, kind: NoticeKind, text: str) -> None:
-        """Pass a notice on, unless it is a repetition."""
+        """Pass a notice on to `on_notice`, unless it is a repetition."""
         notice = Noticed(kind, text)
         if notice not in self._noticed:
             self._noticed.add(notice)
@@ -172,7 +172,7 @@ class _MissingKv:
 
 
 def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Compute the KV that chunks lack, while there is room."""
+    """Store the KV that chunks lack, while there is room; `progress` gets counts: done, all."""
     missing = _MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:
@@ -182,7 +182,7 @@ def prefill(library: Library, progress: Callable[[int, int], None] = lambda done
 
 @asynccontextmanager
 async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable[[], None]]:
-    """Compute the KV that chunks lack whenever no answer is open, until the context ends.
+    """Return an async context manager that stores chunks' missing KV while no answer is open.
 
     A question stops the current chunk between two layers; it restarts later. Yields a function to
     call after a new snapshot of the library. A notice names files too long to be read whole.

@@ -193,7 +193,7 @@ class LocalSide:
 
 
 def sought(question: Question, refusal: str) -> str:
-    """Return the words to search for: the question's, after the turns that it continues."""
+    """Return the text to search for: the question, after the turns before it, without refusals."""
     turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
     return in_context(question.prompt, turns)
 
@@ -205,9 +205,9 @@ def weighing(
     embedder: Embedder | None,
     side: Side,
 ) -> Weighing:
-    """Return row weights by the scores; a side without documents has one row of score 0.
+    """Return the Weighing: of one row per hit by its score, or of one row of score 0.
 
-    A device's documents count more for a question about its own things, if they name these.
+    A device's documents count more for a question about the user's own things, if they name these.
     """
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]
@@ -241,7 +241,7 @@ def _evidence(hits: Sequence[Hit]) -> str:
 def fitting_prompt(
     model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
 ) -> list[int]:
-    """Return the tokens of instructions, the latest turns that fit into `room`, and question."""
+    """Return the tokens, at most `room`, of instructions, latest turns and question, or raise."""
     for first in range(len(history) + 1):
         text = model.prompt.question_text(history[first:], question, instructions)
         if len(tokens := model.encode(text)) <= room:

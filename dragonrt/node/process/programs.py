@@ -46,7 +46,7 @@ SWITCH_S = 0.0005
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a process's coroutine, on uvloop where there is one; SIGTERM ends it by SystemExit."""
+    """Return what `main` returns, run on uvloop if there is one; SIGTERM ends it by SystemExit."""
     # Threads share few arenas: memory freed in a thread's own arena would stay unused.
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(M_ARENA_MAX, ARENAS)
@@ -79,7 +79,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 class LevelError(DragonError):
-    """A level of disclosure that the device does not allow; `allowed` are those that it does."""
+    """A level of disclosure that the device does not allow; `allowed` names those that it does."""
 
     def __init__(self, allowed: str) -> None:
         super().__init__(f"the level of disclosure must be {allowed}")
@@ -99,7 +99,7 @@ class Cloud:
         return self.server.port
 
     async def drain(self) -> None:
-        """Stop listening; answers may finish within this side's timeouts."""
+        """Stop listening, refuse new answers, and wait up to `answer_s` for those under way."""
         self.server.stop_listening()
         await self.admission.drain(self.side.timeouts.answer_s)
 
@@ -111,7 +111,7 @@ async def cloud(
     on_change: Callable[[str], None],
     limits: CloudLimits = USUAL_LIMITS,
 ) -> AsyncIterator[Cloud]:
-    """Run a cloud until the context ends; then answers may finish within this side's timeouts.
+    """Return an async context manager of a running Cloud; at its end it drains, then closes.
 
     `on_change` gets a line when a device joins, leaves or is refused.
     """
@@ -129,9 +129,9 @@ async def run_cloud(
     on_ready: Callable[[int], None],
     beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
 ) -> None:
-    """Serve devices until SIGINT or SIGTERM; calls `on_ready` with the port.
+    """Serve devices until SIGINT or SIGTERM; call `on_ready` with the port when that begins.
 
-    Running answers may finish, unless a second signal comes. `beside` runs meanwhile.
+    Then running answers may finish, until a second signal. The context `beside` is open meanwhile.
     """
     stopping = asyncio.Event()
     async with cloud as running, beside(running):
@@ -142,7 +142,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return the Counterpart, with this weight, of the side that a connector reaches."""
+    """Return what a mode knows of the side that `connector` reaches: a weight, a fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -173,7 +173,7 @@ class Device:
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
-        """Return the unstarted session of a question. Raises DragonError as `complete` does."""
+        """Return a session that `ask` runs for a question. Raises DragonError as `complete`."""
         resources, carry = self.complete(), entry_of(self.settings).carry
 
         def take(record: Record) -> None:
@@ -188,16 +188,13 @@ class Device:
 
     @property
     def levels(self) -> Sequence[Settings]:
-        """Return the settings, then those of each level below that the model supports."""
+        """Return the settings, then those of each stricter level of disclosure that is possible."""
         own = self.settings
         marker = (self.resources or self.side).marker
         return [each for each in own.levels if each is own or marker or not each.redacts]
 
     def at(self, level: str) -> "Device":
-        """Return this device with answers of that level. Raises LevelError for one not allowed.
-
-        Allowed are those of `levels`.
-        """
+        """Return this device at a level of disclosure. Raises LevelError if not in `levels`."""
         levels = {each.level: each for each in self.levels if each.level is not None}
         for name, how in levels.items():
             if name == level:
@@ -206,7 +203,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Return the resources, prepared once. Raises DragonError if they cannot be yet."""
+        """Return the mode's resources, prepared once. Raises DragonError if that must wait."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
@@ -225,7 +222,7 @@ async def device(
     how: Settings,
     on_notice: OnNotice = lambda notice: None,
 ) -> AsyncIterator[Device]:
-    """Run a device that keeps its other sides connected until the context ends.
+    """Return an async context manager of a Device that keeps its other sides connected.
 
     `on_notice` gets a line when one is absent, lost or back. Raises DragonError if one permanently
     refuses this side.

@@ -34,7 +34,7 @@ OnReport = Callable[[Report | DragonError], None]
 
 @dataclass(slots=True)
 class Following:
-    """Reasons: for no process that indexes, and for the last failed update; else empty."""
+    """The state of indexing: why no process does it, and why an update failed; empty if not so."""
 
     stopped: str = ""
     failed: str = ""
@@ -50,11 +50,10 @@ async def reindexing(
     following: Following,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
-    """Keep an index and its library equal to the documents until the context ends.
+    """Return an async context manager that keeps index and library equal to the documents.
 
-    While the worker has an answer, the process takes little time.
-
-    A process that dies is restarted. Raises DragonError if the documents cannot be watched.
+    A process indexes; it takes little time while the worker has an answer, and is restarted if it
+    dies. Raises DragonError if the documents cannot be watched.
     """
     if order.watch:
         try:

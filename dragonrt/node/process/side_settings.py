@@ -99,10 +99,7 @@ class SideSettings:
             raise DragonError("--watch needs documents: name them with --documents")
 
     def beside(self, hosts: Iterable[str]) -> "SideSettings":
-        """Return these, with half of the cores if the other side has one of these local `hosts`.
-
-        Given threads stay.
-        """
+        """Return these settings; without `threads`, with half the cores if a host is local."""
         if self.threads is not None or not any(map(is_loopback, hosts)):
             return self
         return replace(self, threads=usual_threads(sides=2))
