@@ -44,7 +44,7 @@ _FIRST = 48  # bytes of each side's first message
 
 
 class EncryptedStream(Layer):
-    """A Stream over `stream`, sealed with keys derived from `key`; one of the two sides `dials`.
+    """A Stream over `stream`, encrypted with keys derived from `key`; the device `dials`.
 
     The first `receive` makes the handshake; earlier writes wait for it. It raises HandshakeError if
     the other side has another key or none. Altered bytes break the link.

@@ -48,7 +48,7 @@ class MarkovRates:
 
 
 class MarkovChannel:
-    """One direction's rate over time; it starts in the stationary distribution."""
+    """The rate of one direction over time, between two values; it begins at the stationary odds."""
 
     def __init__(self, rates: MarkovRates, seed: int = 0, direction: Direction = "up") -> None:
         self.rates = rates
@@ -61,7 +61,7 @@ class MarkovChannel:
         return self._rate(int(time_s / self.rates.slot_s))
 
     def departure_s(self, ready_s: float, bits: float) -> float:
-        """Return when the last of `bits` that start at `ready_s` has left."""
+        """Return the second at which the last of `bits` leaves, if they start at `ready_s`."""
         slot, now_s = int(ready_s / self.rates.slot_s), ready_s
         while True:
             rate, end_s = self._rate(slot), (slot + 1) * self.rates.slot_s
@@ -98,7 +98,10 @@ NORMAL_CUT = 3.0  # normal jitter is cut off at this many standard deviations
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTrace:
-    """A Mahimahi trace: up to 1500 bytes may leave at each of `times_ms`; it repeats."""
+    """A Mahimahi trace: at each of `times_ms`, an opportunity, up to 1500 bytes may leave.
+
+    After the last time, in milliseconds, the next lap over the same times begins.
+    """
 
     times_ms: tuple[int, ...]
 
@@ -110,12 +113,12 @@ class DeliveryTrace:
             )
 
     def time_s(self, opportunity: int) -> float:
-        """Return the time of an opportunity by its number, counted over all repetitions."""
+        """Return the time, in seconds, of the opportunity with that index from 0, over all laps."""
         lap, index = divmod(opportunity, len(self.times_ms))
         return (lap * self.times_ms[-1] + self.times_ms[index]) / 1000
 
     def first_from(self, time_s: float) -> int:
-        """Return the number of the first opportunity at or after `time_s`."""
+        """Return the index, over all laps, of the first opportunity at or after `time_s`."""
         period = self.times_ms[-1]
         lap, within = divmod(time_s * 1000, period)
         # A time computed as ms/1000 may be rounded up; a nanosecond is no delay.
@@ -127,7 +130,7 @@ class DeliveryTrace:
 
 @dataclass(frozen=True, slots=True)
 class RttSeries:
-    """Recorded round-trip times, joined by straight lines; it repeats after its last time."""
+    """Round-trip times `rtts_s` recorded at `times_s`, joined by straight lines, and repeated."""
 
     times_s: tuple[float, ...]
     rtts_s: tuple[float, ...]
@@ -141,7 +144,7 @@ class RttSeries:
             raise LinkError("an RTT series must not hold negative round-trip times")
 
     def one_way_s(self, time_s: float) -> float:
-        """Return half of the round-trip time at `time_s`."""
+        """Return half of the round-trip time at `time_s`, in seconds."""
         period = self.times_s[-1]
         within = time_s % period if period > 0 else 0.0
         return float(np.interp(within, self.times_s, self.rtts_s)) / 2
@@ -149,10 +152,10 @@ class RttSeries:
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """A deviation around the latency, of mean zero.
+    """The random or periodic deviation of a latency, of mean zero.
 
-    The amplitude is the bound (`uniform`), the standard deviation, cut off at three of them
-    (`normal`), or that of a sine with a period of `period_s` (`sinusoidal`).
+    `amplitude_s` is the largest one (`uniform`), the standard deviation, cut off at three of them
+    (`normal`), or the amplitude of a sine with a period of `period_s` (`sinusoidal`).
     """
 
     kind: JitterKind = "uniform"
@@ -224,7 +227,7 @@ class LinkModel:
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Return (time, bytes) of each packet of `size` bytes sent at `now_s`; 0 is the end."""
+        """Return pairs (arrival time, bytes): the packets of `size` bytes sent at `now_s`."""
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

@@ -29,12 +29,12 @@ _BANDWIDTHS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def parse_duration(text: str) -> float:
-    """Return seconds, of a number with one of the units us, ms, s, min."""
+    """Return the seconds of a text: a number and us, ms, s or min. Raises LinkError for others."""
     return _parse(text, _DURATIONS, "a duration", "150ms or 1.5s")
 
 
 def parse_bandwidth(text: str) -> float:
-    """Return bits per second (above 0), of a number with one of the units bit, kbit, mbit, gbit."""
+    """Return the bit/s, above 0, of a text: a number and bit, kbit, mbit or gbit, or LinkError."""
     bandwidth = _parse(text, _BANDWIDTHS, "a bandwidth", "250kbit or 10mbit")
     if bandwidth == 0:
         raise LinkError(f"a bandwidth must be above 0, not {text!r}")
@@ -42,7 +42,7 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return bytes, of a number with or without k, M, G or T, and B. Raises DragonError."""
+    """Return the bytes of a text such as 500, 4 kB or 20GB (k is 1000). Raises DragonError."""
     found = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     try:
         return int(float(found[1]) * 1000 ** " kmgt".index(found[2] or " ")) if found else int(text)
@@ -66,7 +66,7 @@ OWN_PROFILES = Path("profiles")  # the user's own, below the working directory
 
 @dataclass(frozen=True, slots=True)
 class LinkProfile:
-    """The behaviour of a link. `up` is from the device to the cloud.
+    """The description of a link in both directions. `up` is from the device to the cloud.
 
     `latency_s` is one-way; `up` and `down` are in bit/s, None for no limit. Markov rates, or else a
     delivery trace, replace the bandwidth of their direction, an RTT series the latency.
@@ -88,7 +88,7 @@ class LinkProfile:
     def load(cls, name: str) -> Self:
         """Load the profile `name`, or the TOML file at that path. Raises LinkError.
 
-        The user's directory `profiles` precedes bundled ones. Paths of traces are relative to it.
+        The user's `profiles` precede bundled ones. Paths of traces begin at the file's folder.
         """
         own = OWN_PROFILES / f"{name}.toml"
         path = own if own.is_file() else bundled.link_path(name)

@@ -32,7 +32,7 @@ class TlsError(LinkError):
 class Stream:
     """An ordered, reliable stream of bytes to one peer, used by one reader and one writer.
 
-    A stream without tasks and buffers needs `receive` and `write` alone.
+    Subclasses define `receive` and `write`; the others do nothing, as if without buffers and tasks.
     """
 
     peer_name: str  # the other end's name or address, for people
@@ -46,7 +46,7 @@ class Stream:
         raise NotImplementedError
 
     async def drain(self) -> None:
-        """Wait until few bytes are unsent. Raises LinkError after the end of the stream."""
+        """Wait until few written bytes are unsent. Raises LinkError after the end of the stream."""
 
     def close(self) -> None:
         """Send what was written, then end the stream."""
@@ -55,7 +55,7 @@ class Stream:
         """End the stream at once; unsent bytes are lost and the peer sees a broken link."""
 
     async def wait_closed(self) -> None:
-        """Wait until the stream and its tasks have ended."""
+        """Wait until the stream and its tasks have ended, after `close` or `abort`."""
 
 
 class Layer(Stream):
@@ -83,9 +83,9 @@ class Layer(Stream):
 
 
 class BufferedStream(Stream):
-    """The common part of streams: received bytes for one reader, and a gate for the writer.
+    """The common part of streams: received bytes for one reader, and a gate for `drain`.
 
-    `emptied` is called when all received bytes are read.
+    `emptied` is called whenever all received bytes have been read.
     """
 
     def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
@@ -146,7 +146,7 @@ class BufferedStream(Stream):
 
 
 class TcpStream(BufferedStream, asyncio.Protocol):
-    """A Stream over one TCP connection; made by `connect` and `listen`."""
+    """A Stream over one TCP connection, with or without TLS; `connect` and `listen` make it."""
 
     def __init__(self, connected: Callable[["TcpStream"], None] = lambda stream: None) -> None:
         super().__init__("an unknown peer", self._resume_reading)  # its address, once connected
@@ -158,10 +158,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 
     @property
     def segments(self) -> tuple[int, int] | None:
-        """Segments with data that the system sent, and those among them that it sent again.
-
-        None where it does not say: only Linux does.
-        """
+        """TCP segments with data: (sent, sent again). None except on Linux, which counts them."""
         option = getattr(socket, "TCP_INFO", None)
         if option is None:
             return None
@@ -280,7 +277,7 @@ async def connect(
 
 
 class Server:
-    """A listening socket and the tasks of its connections; its context closes it."""
+    """A listening socket, and a task for each connection; its async context ends with `close`."""
 
     def __init__(self, handler: Callable[[TcpStream], Awaitable[None]]) -> None:
         self._handler = handler
@@ -289,11 +286,11 @@ class Server:
 
     @property
     def port(self) -> int:
-        """Return the port, also if 0 was given."""
+        """The port that it listens on, chosen by the system if 0 was given."""
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
-        """Stop accepting connections; open ones continue."""
+        """Stop accepting connections; handlers of open ones continue."""
         self._server.close()
 
     async def close(self) -> None:
@@ -333,7 +330,7 @@ class Server:
 
 
 async def listen(host: str, port: int, handler: Callable[[TcpStream], Awaitable[None]]) -> Server:
-    """Listen on `host`:`port` (0: any free port) and run `handler` for every connection.
+    """Return a Server on `host`:`port` (0: any free port) that runs `handler` for each connection.
 
     The stream is closed when its handler ends. Raises LinkError if the address cannot be used.
     """
@@ -377,7 +374,7 @@ def reason_of(error: Exception) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine."""
+    """Return whether a host is this machine by its address, such as 127.0.0.1, or localhost."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -19,7 +19,7 @@ _MOST = 64 * 1024  # bytes that one `receive` returns
 def server_context(
     certificate: Path | None, private_key: Path | None, authority: Path | None = None
 ) -> ssl.SSLContext:
-    """Return the listening side's context; clients of an `authority` must show a certificate."""
+    """Return a listener's TLS context; with an `authority`, clients need a certificate by it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     _load_certificate(context, certificate, private_key)
@@ -32,7 +32,7 @@ def server_context(
 def client_context(
     authority: Path | None = None, certificate: Path | None = None, private_key: Path | None = None
 ) -> ssl.SSLContext:
-    """Return the connecting side's context; it trusts `authority`, or the system's authorities."""
+    """Return a client's TLS context, which trusts `authority`; if None, the system's ones."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if authority is None:
@@ -83,7 +83,7 @@ def last_day(certificate: Path) -> date:
 
 
 class TlsStream(Layer):
-    """A Stream in TLS over `stream`, for the side that listens.
+    """A Stream in TLS over `stream`, at the side that listens.
 
     Writes wait until `secure` has ended. asyncio's own TLS would report a connection only after its
     handshake; here it is counted and bounded before its first byte.
@@ -97,7 +97,7 @@ class TlsStream(Layer):
         self._over = False
 
     async def secure(self) -> None:
-        """Make the handshake. Raises TlsError if it fails, LinkError if the other side leaves."""
+        """Make the handshake, once. Raises TlsError if it fails, LinkError if the stream ends."""
         while self._waiting is not None:
             try:
                 self._tls.do_handshake()

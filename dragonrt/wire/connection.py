@@ -72,7 +72,7 @@ RECEIVE: Final[dict[State, dict[type[Message], State]]] = {
 
 
 def admit(kind: type[SessionMessage]) -> None:
-    """Let messages of this type pass on open connections."""
+    """Let every open Connection receive messages of this type, as modes need for theirs."""
     RECEIVE[State.OPEN][kind] = State.OPEN
 
 
@@ -84,7 +84,7 @@ _PROOF_LABEL = b"dragonrt proof 1 "
 
 
 class Traffic(NamedTuple):
-    """Bytes sent and received, and how many of these are padding."""
+    """Bytes sent and received on a connection, and how many of these are padding."""
 
     sent: int = 0
     received: int = 0
@@ -97,9 +97,9 @@ class Traffic(NamedTuple):
 
 
 class Connection:
-    """One side of a connection; `hello` describes it, with a fresh nonce.
+    """The protocol of one side of a connection, without I/O; `hello` describes that side.
 
-    Without the shared `key` the proof uses the empty key: a side with a key refuses one without.
+    Without a shared `key` the empty one is proven: a side with a key refuses one without.
     """
 
     def __init__(
@@ -130,13 +130,13 @@ class Connection:
         self._queue(hello)
 
     def data_to_send(self) -> bytes:
-        """Return the bytes to write: call at the start and after every `receive_data`."""
+        """Return the bytes to write, and clear them: call at the start and after `receive_data`."""
         data = bytes(self._outgoing)
         self._outgoing.clear()
         return data
 
     def receive_data(self, data: bytes) -> list[tuple[Event, int]]:
-        """Read bytes in any split; return the events that they complete, with their bytes.
+        """Take bytes as they come; return pairs (event, size of its frame) for those now complete.
 
         The other side's Hello is returned once the key is proven. Pings are answered, not returned.
         Raises RemoteProtocolError when the connection ends, HandshakeError if it was not open:
@@ -163,7 +163,7 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """End the connection; return a Goodbye (LOST). Raises HandshakeError if never open."""
+        """End the connection; return [(Goodbye(LOST), 0)]. Raises HandshakeError if never open."""
         before, partial = self.state, self._frames.has_partial_frame
         if before is State.CLOSED:
             return []
@@ -179,7 +179,7 @@ class Connection:
         return [(lost, 0)]
 
     def send(self, message: Message) -> bytes:
-        """Return the bytes to write for `message`, after those that wait; raises as `queue`."""
+        """Queue `message`, and return all bytes to write, in order. Raises as `queue` does."""
         self.queue(message)
         return self.data_to_send()
 
@@ -209,7 +209,7 @@ class Connection:
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """Return the sessions in state ASKED, INVITED or OPEN, oldest first."""
+        """Return the numbers of sessions in state ASKED, INVITED or OPEN, oldest first."""
         return self._sessions.known()
 
     def traffic(self) -> Traffic:
@@ -219,27 +219,27 @@ class Connection:
     # In padded frames.
 
     def pad(self) -> None:
-        """Send everything in padded frames from now on."""
+        """Send all further messages in padded frames."""
         self._padded = True
 
     def pace(self) -> None:
-        """Queue everything sent, except a Goodbye, for `next_padded_frame` from now on."""
+        """Keep further messages, except a Goodbye, for `next_padded_frame`."""
         if self._waiting is None:
             self._waiting = bytearray()
 
     def unpace(self) -> None:
-        """Send at once from now on, first the queued bytes, in padded frames."""
+        """End `pace`: send further messages at once, after the kept bytes in padded frames."""
         waiting, self._waiting = self._waiting, None
         if waiting:  # it may begin within a frame, whose first part went out in a padded one
             self._write(bytes(waiting), padded=True)
 
     @property
     def waiting(self) -> int:
-        """Return the number of bytes queued for `next_padded_frame`."""
+        """Return the number of bytes kept for `next_padded_frame`."""
         return len(self._waiting or b"")
 
     def next_padded_frame(self) -> bytes:
-        """Return the frame to write at a tick, with queued bytes or empty."""
+        """Return the frame to write at a tick: PACED bytes with what is kept, or with none."""
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - PADDED_HEADER])
         del waiting[: len(content)]

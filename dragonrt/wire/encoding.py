@@ -49,7 +49,7 @@ PACED: Final = 1024
 
 
 def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
-    """Return the frame of `body`, compressed if allowed and smaller."""
+    """Return the frame of `body`, compressed if that is allowed and makes it smaller."""
     flag = 0
     if compress and len(body) > COMPRESS_ABOVE:
         packed = lz4.block.compress(body)
@@ -65,7 +65,7 @@ def padded_frame(content: bytes, size: int) -> bytes:
 
 
 def in_padded_frames(frame: bytes) -> bytes:
-    """Return a frame in the fewest bytes of padded frames that hold it."""
+    """Return padded frames, as one string of bytes, with `frame` in pieces as their contents."""
     most = SIZES[-1] - PADDED_HEADER
     pieces = [frame[start : start + most] for start in range(0, len(frame), most)]
     fitting = (next(s for s in SIZES if s >= len(piece) + PADDED_HEADER) for piece in pieces)
@@ -81,7 +81,7 @@ def content_of(body: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """Read bytes in any split; return complete bodies.
+    """A decoder of frames: `feed` takes bytes as they come, `next_body` returns complete bodies.
 
     `limit` is the longest body, before and after decompression; it may change between frames. At
     most one such frame and the bytes of one `feed` are buffered, as are those of padded frames.
@@ -137,7 +137,7 @@ class FrameDecoder:
 
     @property
     def has_partial_frame(self) -> bool:
-        """Return whether part of a frame is buffered."""
+        """Whether the beginning of a frame is buffered that is not complete yet."""
         inside = self._inner is not None and self._inner.has_partial_frame
         return inside or len(self._buffer) > self._start
 
@@ -164,7 +164,7 @@ _BY_CODE: dict[int, type[Message]] = {}
 
 
 def add(kind: type[Message]) -> None:
-    """Have messages of this type encoded and decoded."""
+    """Have `decode` know messages of this type, by their TYPE."""
     _BY_CODE[kind.TYPE] = kind
 
 
@@ -178,11 +178,9 @@ def encode(message: Message) -> bytes:
 
 
 def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Message:
-    """Return the message in a frame's body; its fields are read only if its type is `expected`.
+    """Return the message in a frame's body. Its type must be `expected`, or any type if None.
 
-    None: any type is.
-
-    Raises MessageError, with `session` set if the message belongs to one.
+    Fields of another type are not read. Raises MessageError, with `session` set if it is in one.
     """
     try:
         values = msgpack.unpackb(

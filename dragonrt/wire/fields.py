@@ -46,10 +46,10 @@ _PRINTABLE: Final = (
 
 
 class Fields(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Typed fields, on the wire the array of their values."""
+    """A struct with typed fields, sent as an array of their values."""
 
     def clean(self, *names: str) -> None:
-        """Make each of these texts for people one printable line of at most MAX_LINE bytes.
+        """Make each named field, a text for people, a printable line of at most MAX_LINE bytes.
 
         They are cleaned, not refused: so reporting an error cannot fail, and the other side cannot
         control a terminal.
@@ -67,7 +67,7 @@ def _one_line(line: str) -> str:
 
 
 def printable(limit: int) -> Meta:
-    """Return the bounds of a short identifier: printable, not empty."""
+    """Return the bounds of an identifier's type: 1 to `limit` printable characters."""
     words = f"1 to {limit} printable characters"
     return Meta(max_length=limit, pattern=_PRINTABLE, description=words)
 
@@ -98,7 +98,7 @@ Values = tuple[tuple[str, Value], ...]
 
 
 def pack(instance: Any) -> Values:
-    """Return the fields to send, in order."""
+    """Return pairs (name, value) of the fields of an instance that are sent, in their order."""
     values, packed = flat(instance), list[tuple[str, Value]]()
     for entry in entries(type(instance)):
         value = values[entry.name]
@@ -111,7 +111,7 @@ def pack(instance: Any) -> Values:
 
 
 def unpack(cls: type[T], values: Values) -> T:
-    """Return the instance, with defaults for fields not sent. Raises MessageError."""
+    """Return a `cls` of packed `values`, with defaults for fields not sent, or MessageError."""
     known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
     given: dict[str, Any] = {}
     for name, value in values:

@@ -60,14 +60,14 @@ class Hello(Fields, frozen=True):
 
 
 class Authenticate(Fields, frozen=True):
-    """The answer to a Hello: the proof of the shared key (see `connection`)."""
+    """The answer to a Hello: a proof that the sender has the shared key (see `connection`)."""
 
     TYPE: ClassVar[int] = 1
     proof: Annotated[bytes, Meta(min_length=PROOF_BYTES, max_length=PROOF_BYTES)]
 
 
 class Ping(Fields, frozen=True):
-    """A probe: keep-alive, round-trip time, and with padding a part of a timed burst."""
+    """A probe, answered by a Pong: keep-alive, round trip and, with `padding`, a timed burst."""
 
     TYPE: ClassVar[int] = 2
     sequence: U32
@@ -76,7 +76,7 @@ class Ping(Fields, frozen=True):
 
 
 class Pong(Fields, frozen=True):
-    """The echo of a Ping: its sequence and time, and the bytes its frame had on arrival."""
+    """The echo of a Ping: its sequence and time; `received` are the bytes of the Ping's frame."""
 
     TYPE: ClassVar[int] = 3
     sequence: U32
@@ -96,20 +96,20 @@ class Goodbye(Fields, frozen=True):
 
 
 class SessionMessage(Fields, frozen=True):
-    """A message of the session with that number."""
+    """A message of one session; `session` is its number on the connection."""
 
     TYPE: ClassVar[int]
     session: U32
 
     def listed(self) -> Sequence[int]:
-        """Return the token ids that the receiver checks against the vocabulary."""
+        """Return the token ids in the message, to be checked by the receiver; () if it has none."""
         return ()
 
 
 class Open(SessionMessage, frozen=True):
     """Opens a session in a mode: a question that the other side answers with its own documents.
 
-    `question` and `settings` are packed by `values`: the fields of a Question, and of the mode.
+    `question` and `settings` are fields of a Question and of the mode's settings, from `pack`.
     """
 
     TYPE: ClassVar[int] = 5
@@ -119,7 +119,7 @@ class Open(SessionMessage, frozen=True):
 
 
 class Source(Fields, frozen=True):
-    """A document that the answer rests on: title, name of its file, relevance to the question.
+    """A document that an answer rests on: title, name of its file, relevance to the question.
 
     `bits` is the leave-one-out evidence of the answer's tokens. `sentence` is the sentence of the
     document that carries the answer.
@@ -143,7 +143,7 @@ class Attribution(Fields, frozen=True):
     """The sources of an answer among the sender's documents.
 
     `missing` are the numbers and codes of the answer that are in none of the documents read.
-    `differing` are numbers of the answer that these documents hold otherwise: each, then theirs.
+    `differing` alternates between a number of the answer and the value in these documents.
     """
 
     sources: Annotated[tuple[Source, ...], Meta(max_length=MAX_DOCUMENTS)] = ()
@@ -152,10 +152,10 @@ class Attribution(Fields, frozen=True):
 
 
 class Opened(SessionMessage, frozen=True):
-    """The other side has read its documents and decodes.
+    """The sender has read its documents and decodes.
 
     `evidence` is a fingerprint of the chunks that it reads and their relevances. An answer resumes
-    only with the same: a session with another is closed.
+    only with the same: a session with another is closed. `prompt_tokens` counts the question's.
     """
 
     TYPE: ClassVar[int] = 6
@@ -166,10 +166,10 @@ class Opened(SessionMessage, frozen=True):
 
 
 class Close(SessionMessage, frozen=True):
-    """The end of one session; the connection stays.
+    """The end of one session, for a `reason`; the connection stays.
 
-    `retry_ms` is when to retry if the reason is BUSY (0: unknown). `attribution` answers a Conclude
-    if the sender shares its sources.
+    `retry_ms` is after how long to retry if the reason is BUSY (0: unknown). `attribution` answers
+    a Conclude if the sender shares its sources.
     """
 
     TYPE: ClassVar[int] = 9
@@ -183,13 +183,13 @@ class Close(SessionMessage, frozen=True):
 
 
 class Conclude(SessionMessage, frozen=True):
-    """The answer is complete: requests the end of the session, with an Attribution."""
+    """The answer is complete: requests a Close of the session, with an Attribution."""
 
     TYPE: ClassVar[int] = 17
 
 
 class Working(SessionMessage, frozen=True):
-    """The other side is still reading its documents; sent repeatedly."""
+    """The sender is still reading its documents for a session; sent repeatedly."""
 
     TYPE: ClassVar[int] = 13
 

@@ -70,7 +70,7 @@ class End:
 
     @classmethod
     def of(cls, error: DragonError, usual: Reason) -> Self:
-        """Return the end that an error leads to, with its own code or the usual one."""
+        """Return the End of an error: with its text, and its own reason or else `usual`."""
         return cls(error.reason if isinstance(error, WireError) else usual, str(error))
 
     @override
@@ -79,7 +79,7 @@ class End:
 
 
 class MessageError(WireError):
-    """A message with a wrong field; `session` is set when it concerns that session only."""
+    """A message that is malformed or comes at a wrong time; `session` is the one to be closed."""
 
     def __init__(self, reason: Reason, text: str, session: int | None = None) -> None:
         super().__init__(reason, text)
@@ -87,7 +87,7 @@ class MessageError(WireError):
 
 
 class BusyError(WireError):
-    """This side is at its limit; try again in `retry_s` seconds, or at any time if it is 0."""
+    """This side is at its limit; retry in `retry_s` seconds, at any time if it is 0."""
 
     def __init__(self, text: str, retry_s: float = 0.0) -> None:
         when = f": try again in {retry_s:.1f} s" if retry_s else ""
@@ -96,12 +96,12 @@ class BusyError(WireError):
 
 
 class LocalProtocolError(WireError):
-    """Our own code requested something that the state of the connection does not allow."""
+    """A defect of this side: it sends what the state of the connection does not allow."""
 
 
 class RemoteProtocolError(WireError):
-    """The other side broke the protocol; a Goodbye with the reason waits to be sent."""
+    """The other side broke the protocol; `data_to_send` has a Goodbye with the reason."""
 
 
 class HandshakeError(RemoteProtocolError):
-    """The two sides cannot work together: the line names the difference and the remedy."""
+    """The two sides cannot work together; its text names the difference and the remedy."""

@@ -45,9 +45,9 @@ SEND: Final = _steps(SessionState.INVITED, SessionState.ASKED)
 
 
 def admit(kind: type[SessionMessage], *, early: bool) -> None:
-    """Let messages of this type pass in open sessions.
+    """Let messages of this type pass in open sessions, as modes need for theirs.
 
-    The opening side may send an `early` one at once, as it needs no answer.
+    The side that opens a session may send an `early` one before the other side's Opened.
     """
     for table, asking in ((RECEIVE, SessionState.INVITED), (SEND, SessionState.ASKED)):
         table[SessionState.OPEN][kind] = SessionState.OPEN
@@ -59,7 +59,7 @@ REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be u
 
 
 class Sessions:
-    """The states of at most `limit` sessions over a vocabulary of `vocabulary` tokens.
+    """The states of at most `limit` sessions, whose tokens are below `vocabulary`.
 
     A number may be reused, but a late Close of the old session then ends the new one.
     """
@@ -75,7 +75,7 @@ class Sessions:
         return self._states.get(session, SessionState.NONE)
 
     def receive(self, message: SessionMessage) -> SessionMessage | None:
-        """Return the message, None if it is late. Raises MessageError if it ends its session."""
+        """Return the message, None if it is late. Raises MessageError to end its session."""
         session, kind = message.session, type(message)
         state = self._states.get(session, SessionState.NONE)
         if state is SessionState.NONE and kind is not Open:
@@ -95,7 +95,7 @@ class Sessions:
         return message
 
     def send(self, message: SessionMessage) -> None:
-        """Record that `message` is sent. Raises LocalProtocolError if it may not be."""
+        """Record that `message` is sent. Raises LocalProtocolError if it may not be sent now."""
         session, kind = message.session, type(message)
         state = self.state(session)
         following = SEND[state].get(kind)
@@ -118,7 +118,7 @@ class Sessions:
         self._states.clear()
 
     def known(self) -> tuple[int, ...]:
-        """Return the sessions in state ASKED, INVITED or OPEN, oldest first."""
+        """Return the numbers of sessions in state ASKED, INVITED or OPEN, oldest first."""
         return tuple(self._states)
 
     def _follow(self, message: SessionMessage, state: SessionState) -> None:
