@@ -16,7 +16,7 @@ ENOUGH_BYTES = 16 * 1024
 
 
 class ConstantRate:
-    """The ticks of one connection; `write` puts bytes on its stream, `drain` waits for the link."""
+    """The sender of a connection's frames at ticks, by `write`; `drain` waits for the link."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ConstantRate:
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
-        """Apply the traffic shape of an answer's settings to the connection from now on."""
+        """Pad frames from now on if `pads`; send at a `cadence` of (seconds, ticks of a budget)."""
         if pads:
             self._connection.pad()
         if cadence[0] and not self._stopped:
@@ -49,12 +49,12 @@ class ConstantRate:
             self._wanted.set()
 
     def queued(self) -> None:
-        """Record that a message has been queued for the ticks, if there are any."""
+        """Note that a message waits for a tick, if there are ticks, to measure how long."""
         if self._wanted.is_set():
             self._queued.append((self._passed + self._connection.waiting, self._loop.time()))
 
     async def run(self) -> None:
-        """Tick whenever a cadence is set, until cancelled."""
+        """Send a frame at each tick, while a cadence of `shape` lasts, until cancelled."""
         try:
             while True:
                 await self._wanted.wait()
@@ -97,7 +97,7 @@ class ConstantRate:
         self._low.set()
 
     async def drained(self) -> None:
-        """Wait until few bytes are queued."""
+        """Wait until fewer than ENOUGH_BYTES wait for ticks."""
         if self._connection.waiting >= ENOUGH_BYTES:
             self._low.clear()
             await self._low.wait()

@@ -24,7 +24,7 @@ from dragonrt.wire.messages import SessionMessage
 
 
 class Disclosure(StrEnum):
-    """The values of `--disclose`; each discloses less than those before it."""
+    """The levels of disclosure (`--disclose`); each discloses less than those before it."""
 
     DRAFTS = "drafts"
     ANSWER = "answer"
@@ -73,12 +73,12 @@ RULES: Final[dict[type[SessionMessage], Discloses]] = {
 
 @dataclass(slots=True)
 class Door:
-    """The only way out of a device's answer (SPEC 1.10).
+    """A check of every message of a device's answer before it leaves (SPEC 1.10).
 
-    If it `keeps_drafts`, no distribution passes, no document is named, and no token passes but a
-    decided one that is not withheld, at its step of the transcript, which has the `marker` for
-    withheld ones. `asked` is the question as another side may read it: its history passes, and
-    no other; of a device that keeps its drafts its text, too.
+    If the device `keeps_drafts`, no distribution passes, no document is named, and a token passes
+    only if it is in the `transcript` at its step: the decided tokens, with `marker` for withheld
+    ones. An Open passes only with the history of `asked`, the question as other sides may read it,
+    and with its text, too, if the device keeps its drafts.
     """
 
     keeps_drafts: bool
@@ -88,7 +88,7 @@ class Door:
     _in_run: bool = False
 
     def decide(self, token: int, *, withheld: bool) -> None:
-        """Record the next decided token of the answer, before a message with it is sent."""
+        """Add the next decided token to the transcript, before a message with it is sent."""
         if not withheld:
             self.transcript.append(token)
         elif not self._in_run:
@@ -98,7 +98,7 @@ class Door:
     def entry(self, message: SessionMessage) -> Disclosed | None:
         """Return the ledger's entry of a message that may leave now, None for one that may not.
 
-        Raises DragonError for a message without a rule.
+        Raises DragonError for a type of message without a rule of what it discloses.
         """
         name, rule = type(message).__name__.lower(), RULES.get(type(message))
         if rule is None:
@@ -128,7 +128,7 @@ MARKER = " …"
 
 
 def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> list[int]:
-    """Return r(x) of a text of (token, withheld) decisions."""
+    """Return r(x) of pairs (token, withheld): the tokens, with `marker` for each withheld run."""
     door = Door(keeps_drafts=True, marker=marker)
     for token, withheld in decisions:
         door.decide(token, withheld=withheld)
@@ -136,5 +136,5 @@ def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> li
 
 
 def longest_redacted(max_tokens: int, marker: Sequence[int]) -> int:
-    """Return the most tokens of r(x) for `max_tokens` tokens: every other one is withheld."""
+    """Return the most tokens that r(x) has for `max_tokens` tokens: every other one is withheld."""
     return max(max_tokens, (max_tokens + 1) // 2 * (1 + len(marker)))

@@ -30,7 +30,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the tokens of `p` whose evidence is kept: the likely ones and the drafted `token`."""
+    """Return the ids of `p` whose evidence is kept: the likely ones and the drafted `token`."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
@@ -38,10 +38,10 @@ def likely(p: Distribution, token: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class RowShares:
-    """Each row's contribution to a prediction: its weight ω, and ω p(x) of the likely tokens.
+    """What each row, of one document, adds to a prediction: weight ω, and ω p(x) of K tokens.
 
-    Row n read a document of the own file `files[n]`. `tokens` int64 [K] increasing, `weights`
-    float64 [rows], `shares` float64 [rows, K].
+    Row n read a document of this side's file with index `files[n]`. `tokens` int64 [K] increasing,
+    the likely ones; `weights` float64 [rows], `shares` float64 [rows, K].
     """
 
     files: Sequence[int]
@@ -50,13 +50,13 @@ class RowShares:
     shares: NDArray[np.float64]
 
     def carrier(self, token: int) -> int:
-        """Return the row with the largest part of the token's probability."""
+        """Return the index of the row with the largest part of the token's probability."""
         return int(self._given(token).argmax())
 
     def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
-        """Return the leave-one-out evidence in bits of each file.
+        """Return the leave-one-out evidence of each of this side's files, in bits.
 
-        `weight` is η of this side, `q` the other side's probability of the token.
+        `weight` is this side's in the mixture, `q` the other side's probability of the token.
         """
         given = [0.0] * (max(self.files, default=-1) + 1)
         own = given.copy()
@@ -84,9 +84,9 @@ class SideDraft:
     Attributes:
         payload: the encoded distribution; `distribution` is the same, decoded, once it is.
         relevance: h̃, the log-sum-exp of the side's document relevances.
-        kept: the logarithm of the share of the weight by it that the side keeps in a value.
+        kept: κ, the logarithm of the share of its weight that the side keeps in a value.
         decode_s: the seconds of the forward.
-        rows: what each own document gave.
+        rows: what each document of this side added; None for the other side's draft.
     """
 
     step: int
@@ -102,12 +102,12 @@ class SideDraft:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A step's target and the device's share of its probability.
+    """A step's target, and the two sides' parts in it, for the decided token.
 
     Attributes:
-        p: the target's probability of the token; `q` is the cloud's.
+        p: the target's probability of the token; `q` is the cloud's, `share` the device's of p.
         expected: the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
-        files: the evidence of each own file; `cloud` is that of all of the cloud's.
+        files: the evidence of each own file; `cloud` is that of all of the cloud's, in bits.
     """
 
     share: float
@@ -120,7 +120,7 @@ class Mixed:
 
 @dataclass(slots=True)
 class Moved:
-    """Sums the evidence of the decided text, as far as one side knows it.
+    """The evidence of the decided text, as far as one side knows it; `decide` adds each token's.
 
     Each number of bits sums over the tokens that became likelier. A token that became less likely
     counts 0. `weight` is the share of this side's documents at the first token that both sides had
@@ -132,18 +132,18 @@ class Moved:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Set the evidence of a step's token: of each own file, and of the other side if known."""
+        """Set a step's evidence in bits: by this side's files, and by the other side if known."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return what `decide` set for a step: (), None if nothing."""
+        """Return the pair that `decide` set for a step: files, other; (), None if nothing."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property
     def files(self) -> list[float]:
-        """Bits of each own file; empty if unknown for all."""
+        """The bits of evidence of each of this side's files; empty if none are known."""
         longest = max(map(len, self._files.values()), default=0)
         return [
             math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))
@@ -152,5 +152,5 @@ class Moved:
 
     @property
     def other(self) -> float | None:
-        """Bits of the other side's documents, against this side alone; None if unknown."""
+        """The bits of the other side's documents beyond this side's alone; None if unknown."""
         return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

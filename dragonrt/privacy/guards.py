@@ -3,8 +3,8 @@
 A guard's input is the decided steps in their order, so its rulings are a function of the text. No
 timing and no draft of a discarded sequence can change them.
 
-level guards drafts none: the cloud reads the device's drafts answer SteadyRelevance, Steering
-redacted SteadyRelevance, Withholding
+Level `drafts` has no guard, as the cloud reads the device's drafts; `answer` has SteadyRelevance
+and Steering; `redacted` has SteadyRelevance and Withholding.
 """
 
 import math
@@ -38,10 +38,10 @@ class Ruling:
     """The decision of a guard on a token.
 
     Attributes:
-        withheld: the cloud does not receive it.
-        bits: what it reveals of the device's documents (`revealed_bits`), if that is known.
-        ends: why the cloud's session ends before this step, if it does. The cloud receives the
-            reason only if it broke the protocol.
+        withheld: the cloud does not receive the token.
+        bits: what the token reveals of the device's documents (`revealed_bits`), if it is known.
+        ends: why the cloud's session ends before this step, None if it goes on. The cloud receives
+            the reason only if it broke the protocol.
     """
 
     withheld: bool = False
@@ -54,20 +54,20 @@ WITHHELD: Final = Ruling(withheld=True, bits=0.0)
 
 
 class Guard(ABC):
-    """One bound on what the decided tokens of an answer disclose."""
+    """A bound on what the decided tokens of one answer disclose; it keeps state between steps."""
 
     @abstractmethod
     def ruling(
         self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
     ) -> Ruling:
-        """Rule on the next step's token, once for each step in order.
+        """Return the ruling on the next step's decided token; call once for each step in order.
 
-        `theirs` and `mixed` are None if the device decided alone.
+        `theirs`, the cloud's draft, and `mixed` are None if the device decided alone.
         """
 
 
 class Guards:
-    """All guards of a device in one answer. After the session's end they withhold the rest."""
+    """All guards of a device in one answer. Once one ends the session, they withhold the rest."""
 
     def __init__(self, *guards: Guard) -> None:
         self._guards = guards
@@ -80,7 +80,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Return the first ruling that is not DISCLOSED."""
+        """Ask each guard; return the first ruling that is not DISCLOSED, if any."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)
@@ -90,10 +90,10 @@ class Guards:
 
 
 def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
-    """Return max(0, log2 p_d(x)/p_c(x)): what the token reveals to a cloud that predicted p_c.
+    """Return max(0, log2 p_d(x)/p_c(x)): what the token x reveals to a cloud that predicted p_c.
 
-    It counts even if the token is the cloud's own draft, which may be one of several as likely. The
-    sides' weights do not count: the cloud chooses its own.
+    It counts even if x is the cloud's own draft, which may be one of several as likely. The sides'
+    weights do not count: the cloud chooses its own. 0 if a distribution is unknown.
     """
     p, q = own.distribution, theirs.distribution
     if p is None or q is None:
@@ -102,7 +102,7 @@ def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
 
 
 def steering_bits(token: int, own: SideDraft) -> float:
-    """Return max(0, log2 p_d(y)/p_d(x)), y the device's own draft: how far x is from y.
+    """Return max(0, log2 p_d(y)/p_d(x)): how much likelier the device's draft y is than `token` x.
 
     The cloud's distribution does not count: a little more on one token than on all others can force
     that token.
@@ -114,10 +114,10 @@ def steering_bits(token: int, own: SideDraft) -> float:
 
 
 class SteadyRelevance(Guard):
-    """Bound the cloud's h̃ by its documents' largest scores, and reject changes of it.
+    """A guard that ends the session of a cloud whose h̃ is impossible, or changes out of turn.
 
-    Scores from -1 to 1 of D `documents` give |h̃| <= 1/T + log D; `doubt` may lower it further.
-    It may change every `reweight_every` tokens (0: never).
+    Scores from -1 to 1 of D `documents` give |h̃| <= 1/T + log D; `doubt` may lower it further. It
+    may change every `reweight_every` tokens (0: never). T is the `temperature`.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ def _fault(text: str) -> Ruling:
 
 @dataclass(slots=True)
 class Withholding(Guard):
-    """Withhold tokens that are unlikely for the cloud, or that exceed a budget.
+    """A guard that withholds tokens that are unlikely for the cloud, or that exceed a budget.
 
     A token is withheld if the mixture's probability is more than `likelier` times the cloud's, or
     if the answer would reveal more than `budget` bits with it.
@@ -184,7 +184,7 @@ class Withholding(Guard):
 
 @dataclass(slots=True)
 class Steering(Guard):
-    """End the session of a cloud that steers the answer to probe the device's documents.
+    """A guard that ends the session of a cloud that steers the answer to probe the documents.
 
     Once the cloud has steered the answer by STEERED_BITS, a token that raises the contribution of
     the device's documents above WATCHED_BITS is withheld, and all after it. Tokens that the device

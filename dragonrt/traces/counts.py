@@ -19,12 +19,12 @@ ROUNDING = 1e-12
 
 
 def is_opening(event: Event) -> bool:
-    """Return whether a message opens a session."""
+    """Return whether an event is of an Open message, sent or received, which begins a session."""
     return isinstance(event, events.MessageSent | events.MessageReceived) and event.message == OPENS
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Return a field that sums events: 1 for each of a kind, or the value of a field (`a.b`)."""
+    """Return a dataclass field: how many events have the tag `a`, or the sum of b for `a.b`."""
     return field(default=start, metadata={"sources": sources})
 
 
@@ -34,7 +34,7 @@ def _by_side() -> dict[Side, int]:
 
 @dataclass(slots=True)
 class DroppedMass:
-    """The mass that C-SQS dropped of `tokens` tokens, and the bound of SQS Theorem 2.
+    """The mass that C-SQS dropped of `tokens` tokens, and `allowed`, its bound by SQS Theorem 2.
 
     `follows`: every threshold follows from the one before by SQS Eq. (8), as the theorem requires.
     `threshold` is the next token's. In a sum over answers, one that continues the threshold of the
@@ -94,7 +94,7 @@ class DroppedMass:
 
 @dataclass(slots=True)
 class Counts:
-    """One answer, or the sum of several, as recorded by one side. Times are seconds.
+    """The counts of one answer, or of several, as recorded by one side. Times are seconds.
 
     `compared` drafts of each side took part in a decision; `accepted` of them became tokens. Drafts
     after a rejected one of a block do not count. `between_s` is the time from the first decision to
@@ -154,15 +154,15 @@ class Counts:
 
 @dataclass(slots=True)
 class AnswerCounts(Counts):
-    """A fold over the records of one answer, or of those to a question's parts in turn.
+    """The counts of one answer, or of those to a question's parts; `take` adds each record.
 
     `opened_s` and `last_s` are the times of its beginning and of the newest decision, `begun_s` is
     the beginning of the part under way.
 
     What left the device (SPEC 1.10): bytes of text, tokens and distributions; `undecided` are the
-    drafts. `evidence_bits`, and `file_bits` in the order of `Answer.passages`, sum over the
-    `weighed` tokens, whose distribution of the cloud was known. `revealed` is what tokens revealed
-    to the cloud, None if it also reads drafts.
+    drafts, (step, token). `evidence_bits`, and `file_bits` in the order of `Answer.passages`, sum
+    over the `weighed` tokens, whose distribution of the cloud was known. `revealed` is the bits
+    that tokens revealed to the cloud, None if it also reads drafts.
     """
 
     opened: events.AnswerOpened | None = None
@@ -229,12 +229,12 @@ class AnswerCounts(Counts):
 
     @property
     def resumed(self) -> bool:
-        """Whether the answer already had tokens when this record began."""
+        """Whether the answer had tokens already when its first record here was made."""
         return self.opened is not None and self.opened.accepted > 0
 
     @property
     def unused(self) -> int:
-        """Tokens that were drafted and sent, but are not in the answer at their place."""
+        """How many tokens were drafted and sent, but are not in the answer at their step."""
         dead = sum(self.decided.get(step) != token for step, token in self.undecided)
         return self.dead + dead + self.block_tokens - self.accepted_tokens
 

@@ -20,11 +20,11 @@ Cause = Literal["own", "other", "target"]
 
 
 class Event(Struct, frozen=True, tag_field="event", omit_defaults=True, forbid_unknown_fields=True):
-    """An event; its tag is its name in a file."""
+    """The base of all events; the tag of a type is its name in a trace's file."""
 
 
 class TraceStarted(Event, frozen=True, tag="start"):
-    """First of a file. Where `clock` is equal in two files, their times are comparable."""
+    """The first event of a file. If two files have the same `clock`, their times are comparable."""
 
     schema: int
     version: str
@@ -47,7 +47,7 @@ class AnswerOpened(Event, frozen=True, tag="open"):
 
 
 class SideReady(Event, frozen=True, tag="ready"):
-    """This side has loaded its documents and prefilled the question, in `load` and `prefill` s."""
+    """This side took `load` seconds for the documents and `prefill` seconds for the question."""
 
     load: float
     prefill: float
@@ -55,7 +55,7 @@ class SideReady(Event, frozen=True, tag="ready"):
 
 
 class ForwardDone(Event, frozen=True, tag="decode"):
-    """A forward ended. It predicts after `tokens` prefixes, the shortest of `step` tokens."""
+    """A forward has ended: it predicts after `tokens` prefixes, the shortest of `step` tokens."""
 
     step: int
     tokens: int
@@ -63,13 +63,13 @@ class ForwardDone(Event, frozen=True, tag="decode"):
 
 
 class Drafted(Event, frozen=True, tag="draft"):
-    """An own draft that extends the decided text."""
+    """This side has a draft for `step`, after decided tokens and drafts not rejected so far."""
 
     step: int
 
 
 class MessageSent(Event, frozen=True, tag="send"):
-    """A message of that type, and its bytes on the wire."""
+    """This side sent a `message` of that type, whose frame has `bytes` without padding."""
 
     message: str
     bytes: int
@@ -78,7 +78,7 @@ class MessageSent(Event, frozen=True, tag="send"):
 
 
 class MessageReceived(Event, frozen=True, tag="receive"):
-    """A message of that type, and its bytes on the wire."""
+    """This side received a `message` of that type, whose frame has `bytes` without padding."""
 
     message: str
     bytes: int
@@ -111,12 +111,12 @@ class TokenDecided(Event, frozen=True, tag="decide"):
     revealed: float | None = None
 
     def accepted(self, side: Side) -> bool | None:
-        """Return whether that side's draft became the token; None if there was none to compare."""
+        """Return whether the draft of `side` became the token; None if no draft was compared."""
         return self.device if side == "device" else self.cloud
 
 
 class TokenRanked(Event, frozen=True, tag="rank"):
-    """On request: the target's probability of the token and the likeliest ones, before sampling."""
+    """On request: the target's `probability` of the decided token, and its likeliest `tokens`."""
 
     step: int
     token: int
@@ -128,8 +128,8 @@ class TokenRanked(Event, frozen=True, tag="rank"):
 class Disclosed(Event, frozen=True, tag="disclose"):
     """A message of an answer left the device: the ledger's entry, of what it discloses (SPEC 1.10).
 
-    Bytes of the `question` and of the `history`, `tokens`, `distributions`, named `documents`.
-    An undecided `token` is for that `step` of the answer.
+    It counts bytes of the `question` and of the `history`, `tokens`, `distributions`, and named
+    `documents`. An undecided `token` is for that `step` of the answer.
     """
 
     message: str
@@ -143,7 +143,7 @@ class Disclosed(Event, frozen=True, tag="disclose"):
 
 
 class BlockSent(Event, frozen=True, tag="block"):
-    """A drafted block of `bits` by the papers' formulas, drafted in `seconds` of forwards."""
+    """A block of `tokens` drafts was sent, of `bits` by the papers, drafted in `seconds`."""
 
     round: int
     step: int
@@ -153,7 +153,7 @@ class BlockSent(Event, frozen=True, tag="block"):
 
 
 class BlockJudged(Event, frozen=True, tag="verdict"):
-    """The verify result of a block of `tokens`: the first `accepted` of them, then `token`.
+    """The result for a block of `tokens` drafts: the first `accepted` of them, then `token`.
 
     `waited` is the time until the result, on the cloud the block's time in the queue. `verify` is
     the time of the forward, 0 if the block was compared with the cloud's own tokens.
@@ -168,21 +168,21 @@ class BlockJudged(Event, frozen=True, tag="verdict"):
 
 
 class TargetDecoded(Event, frozen=True, tag="decoded"):
-    """The cloud decided the token of `step` in its own forward, because no block waited."""
+    """The cloud decided the token of `step` in its own forward, for want of a block to verify."""
 
     step: int
     token: int
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """The first `tokens` of a block equal the cloud's own, before the block's verify result."""
+    """The first `tokens` of a block equal the cloud's own, which came before the block's result."""
 
     round: int
     tokens: int
 
 
 class RoundDecided(Event, frozen=True, tag="round"):
-    """A coordinator decided with several workers' uploads of these weights, without the missing."""
+    """A coordinator decided `decided` tokens with workers of these `weights`, without `missing`."""
 
     round: int
     step: int
@@ -192,7 +192,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """An accepted token moved C-SQS's threshold from `beta`; its support dropped that mass."""
+    """C-SQS's threshold moved on from `beta`, for an accepted token that `dropped` some mass."""
 
     step: int
     beta: float
@@ -200,20 +200,20 @@ class ThresholdMoved(Event, frozen=True, tag="threshold"):
 
 
 class RolledBack(Event, frozen=True, tag="rollback"):
-    """A decision rejected the own draft sequence, of which `dropped` tokens are discarded."""
+    """The token of `step` rejected this side's drafts from there on; it discards all `dropped`."""
 
     step: int
     dropped: int
 
 
 class ForwardPreempted(Event, frozen=True, tag="preempt"):
-    """The preemption of a forward for discarded tokens was requested."""
+    """This side asked to stop its forward for `step`, because the input was rejected."""
 
     step: int
 
 
 class ForwardStopped(Event, frozen=True, tag="stopped"):
-    """A preempted forward has stopped."""
+    """The preempted forward for `step` has stopped, after `seconds`."""
 
     step: int
     seconds: float
@@ -235,7 +235,7 @@ class LatencyEstimated(Event, frozen=True, tag="estimate"):
 
 
 class AggregatorSwitched(Event, frozen=True, tag="switch"):
-    """The aggregator was handed over, to save `difference` seconds per token."""
+    """Side `to` decides from `step` on, to save an estimated `difference` of seconds per token."""
 
     step: int
     to: Side
@@ -243,7 +243,7 @@ class AggregatorSwitched(Event, frozen=True, tag="switch"):
 
 
 class TextsDiverged(Event, frozen=True, tag="diverge"):
-    """The two sides decided different texts of that length: a defect (SPEC 1.3)."""
+    """The two sides decided different first `step` tokens: a defect (SPEC 1.3)."""
 
     step: int
 
@@ -256,13 +256,13 @@ class LinkProbed(Event, frozen=True, tag="probe"):
 
 
 class WentAlone(Event, frozen=True, tag="alone"):
-    """The other side was lost: this side decides alone from that step on."""
+    """The other side was lost: this side decides alone from `step` on."""
 
     step: int
 
 
 class Rejoined(Event, frozen=True, tag="resume"):
-    """The other side has rejoined."""
+    """The other side has rejoined, and takes part from `step` on."""
 
     step: int
 
@@ -287,7 +287,7 @@ class NoticeKind(StrEnum):
 
 
 class Noticed(Event, frozen=True, tag="notice"):
-    """A one-line notice for the user, of a `kind`; `reason` is the end that it reports, if any."""
+    """A one-line notice for the user; `reason` is that of the end it reports, if it reports one."""
 
     kind: NoticeKind
     text: str
@@ -298,10 +298,10 @@ OnNotice = Callable[[Noticed], None]
 
 
 class AnswerClosed(Event, frozen=True, tag="close"):
-    """The answer ended: stop, length, cancelled or error.
+    """The answer ended; `finish` is stop, length, cancelled or error.
 
     The device adds the bytes of its connections during the answer, probes and padding included, and
-    the average round trip. At a constant rate it adds the mean wait of a message for its tick.
+    the round trip. At a constant rate it adds `held`, the mean wait of a message for its tick.
     """
 
     finish: str

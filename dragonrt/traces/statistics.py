@@ -15,14 +15,14 @@ E = TypeVar("E", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class At(Generic[E]):
-    """An event and its time in seconds."""
+    """An event, and the time of its record in seconds."""
 
     time_s: float
     event: E
 
 
 def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[At[E]]:
-    """Select the events of one type, with their times."""
+    """Return an iterator over the events of one type, each in an At with its time."""
     return (At(each.t, each.event) for each in records if isinstance(each.event, kind))
 
 
@@ -112,9 +112,9 @@ SUMS = (
 def statistics(
     answer: AnswerCounts, of_mode: Callable[[AnswerCounts], dict[str, Any]] = lambda answer: {}
 ) -> dict[str, Any]:
-    """Return the numbers of a finished answer, as in `--json`; those `of_mode` last.
+    """Return the figures of a finished answer by name, as in `--json`, then those of its mode.
 
-    None for those that were not measured.
+    `of_mode` returns the latter. A figure is None if it was not measured.
     """
     closed, total_s = answer.closed or AnswerClosed(""), None
     if answer.last_s is not None and answer.opened_s is not None:
@@ -160,7 +160,7 @@ def trace_report(counts: Counts) -> dict[str, Any]:
 
 
 def ledger(answer: AnswerCounts) -> dict[str, Any]:
-    """Return what left the device in an answer, to all other sides; files by their number."""
+    """Return what left the device in an answer, to all other sides; files in reading order."""
     return {
         "question_bytes": answer.question_bytes,
         "history_bytes": answer.history_bytes,
@@ -177,22 +177,22 @@ def ledger(answer: AnswerCounts) -> dict[str, Any]:
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """Return milliseconds, None for None."""
+    """Return seconds in milliseconds, with three decimals; None for None."""
     return None if seconds is None else round(1000 * seconds, 3)
 
 
 def median_ms(seconds: list[float]) -> float | None:
-    """Return the median in milliseconds, None if there is none."""
+    """Return the median of `seconds` in milliseconds, None for an empty list."""
     return milliseconds(median(seconds)) if seconds else None
 
 
 def share(part: float, whole: float) -> float | None:
-    """Return `part` over `whole`, None if `whole` is 0."""
+    """Return `part` over `whole`, with four decimals; None if `whole` is 0."""
     return round(part / whole, 4) if whole else None
 
 
 def mean(total: float, count: int) -> float | None:
-    """Return `total` over `count`, None if `count` is 0."""
+    """Return `total` over `count`, with one decimal; None if `count` is 0."""
     return round(total / count, 1) if count else None
 
 
@@ -201,5 +201,5 @@ def _ms_each(seconds: float, count: int) -> float | None:
 
 
 def acceptance(counts: Counts, *sides: Side) -> dict[Side, float | None]:
-    """Return the share of each side's drafts that became tokens."""
+    """Return, by side, the share of compared drafts that became tokens; None if there were none."""
     return {side: share(counts.accepted[side], counts.compared[side]) for side in sides}
