@@ -48,7 +48,7 @@ class MarkovRates:
 
 
 class MarkovChannel:
-    """The rate of one direction over time, between two values; it begins at the stationary odds."""
+    """The rate of one direction over time: a Markov chain, from its stationary distribution on."""
 
     def __init__(self, rates: MarkovRates, seed: int = 0, direction: Direction = "up") -> None:
         self.rates = rates
@@ -61,7 +61,7 @@ class MarkovChannel:
         return self._rate(int(time_s / self.rates.slot_s))
 
     def departure_s(self, ready_s: float, bits: float) -> float:
-        """Return the second at which the last of `bits` leaves, if they start at `ready_s`."""
+        """Return the time at which the last of `bits` has left, if they start at `ready_s`."""
         slot, now_s = int(ready_s / self.rates.slot_s), ready_s
         while True:
             rate, end_s = self._rate(slot), (slot + 1) * self.rates.slot_s
@@ -100,7 +100,7 @@ NORMAL_CUT = 3.0  # normal jitter is cut off at this many standard deviations
 class DeliveryTrace:
     """A Mahimahi trace: at each of `times_ms`, an opportunity, up to 1500 bytes may leave.
 
-    After the last time, in milliseconds, the next lap over the same times begins.
+    The times are milliseconds from the start of a lap; at the last one the next lap starts.
     """
 
     times_ms: tuple[int, ...]

@@ -32,7 +32,7 @@ class TlsError(LinkError):
 class Stream:
     """An ordered, reliable stream of bytes to one peer, used by one reader and one writer.
 
-    Subclasses define `receive` and `write`; the others do nothing, as if without buffers and tasks.
+    Subclasses define `receive` and `write`, and the other methods if they have buffers or tasks.
     """
 
     peer_name: str  # the other end's name or address, for people
@@ -277,7 +277,7 @@ async def connect(
 
 
 class Server:
-    """A listening socket, and a task for each connection; its async context ends with `close`."""
+    """A listening socket, and a task for each connection; an async context manager that closes."""
 
     def __init__(self, handler: Callable[[TcpStream], Awaitable[None]]) -> None:
         self._handler = handler

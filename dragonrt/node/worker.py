@@ -93,9 +93,8 @@ class Worker(JobThread):
 
     Jobs add requests to the `scheduler`, which decides which share the next forward. Workers of the
     same `backend` take turns. `postprocessing` is the thread for work without a forward. `answers`
-    counts the open answers. `on_forward` is called in the model's thread with the number of
-    requests of each forward, `on_busy` on the event loop with the new `busy`, whenever that
-    changes.
+    counts the open answers. `on_forward` is called in the model's thread with a forward's number of
+    requests, `on_busy` on the event loop whenever `busy` has changed.
     """
 
     def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
@@ -121,7 +120,7 @@ class Worker(JobThread):
         return bool(self.answers or self._questions)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Add to a client's open answers and questions; if any are, preempt the background."""
+        """Change a client's counts of open answers and questions; any preempt the background."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
@@ -135,7 +134,7 @@ class Worker(JobThread):
 
     @contextmanager
     def wanted(self, client: Client = ()) -> Iterator[None]:
-        """Return a context manager in which no background request runs, as for a question."""
+        """Return a context manager that counts as an open question: no background request runs."""
         self.opened(0, 1, client)
         try:
             yield
@@ -148,7 +147,7 @@ class Worker(JobThread):
             return await self._read(make, Preemption(), client)
 
     async def read_in_background(self, make: Make[T]) -> T:
-        """Return a result as `read` does, of forwards while not `busy`; begin anew if preempted."""
+        """Return a result like `read`, but run only while not `busy`; begin anew if preempted."""
         while True:
             while self.busy:
                 await self._quiet.wait()

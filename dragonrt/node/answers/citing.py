@@ -80,8 +80,8 @@ def cited(
 ) -> list[Source]:
     """Return a Source for each file that was read, in the order of the passages.
 
-    `bits` is each file's evidence in that order, or empty if unknown: then a file gets FEWEST_BITS
-    if one of its sentences has half of the answer's words, else 0.
+    `bits` is the evidence of each file, in that order, or empty if unknown: then a file gets
+    FEWEST_BITS if one of its sentences has half of the answer's words, else 0.
     """
     files = list(dict.fromkeys(passage.file for passage in passages))
     found = []
@@ -127,7 +127,7 @@ def disagreements(
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:
-    """Return `values`, pairs of a number and another value, without pairs too long to send."""
+    """Return `values`, in turn a number and another value, without pairs too long to send."""
     pairs = zip(values[::2], values[1::2], strict=True)
     fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]

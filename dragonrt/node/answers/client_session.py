@@ -30,7 +30,7 @@ class Answer:
     """The record of an answer on the device. Times are seconds on its event loop's clock.
 
     `records` has its events except drafts and messages, `passages` the chunks that the device read,
-    `moved` the evidence. `attributions` are those of other sides that took part, None if not sent.
+    `moved` the evidence. `attributions` are the Attributions of other sides, None if one sent none.
     """
 
     question: Question

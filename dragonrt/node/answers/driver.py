@@ -126,7 +126,7 @@ class AnswerSession(Session):
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
-        """Send and receive from now on in session `number`, which is already open on `peer`."""
+        """Send and receive from now on in session `number`, open on the connection `peer`."""
         self._peer, self.number, self._opened = peer, number, False
         self.gone.clear()
         self.retry_s = 0.0
@@ -141,7 +141,7 @@ class AnswerSession(Session):
         return peer
 
     def open(self, peer: Peer, message: wire.Open) -> bool:
-        """Return whether `message` may leave; if so, send it and use the session it opens."""
+        """Return whether `message` may leave; if so, open a session on `peer` with it."""
         passes = self.lets_out(message)
         if passes:
             peer.open(self, message)
@@ -157,7 +157,7 @@ class AnswerSession(Session):
             self._draining = asyncio.create_task(self._drain(self._peer), name="drain")
 
     def close(self, end: End) -> None:
-        """Close the session with `end`, if one is open, and do not tell the mode."""
+        """Close the session with `end`, if one is open; the mode gets no input about that."""
         peer = self._detach()
         if peer is not None:
             peer.close(self.number, end)

@@ -44,7 +44,7 @@ class BackendSession(Protocol):
     """The interface to one answer's session at a model, which knows its documents and question."""
 
     def start(self, work: Work, done: OnResult) -> None:
-        """Start `work`, one with a span at a time; the event loop later calls `done`."""
+        """Start `work`, one with a span at a time; the loop calls `done` with the result later."""
 
     def preempt(self) -> None:
         """Stop the forward under way, if any, as soon as possible; `done` is still called."""
@@ -133,7 +133,7 @@ class ModelSession(BackendSession):
     """A BackendSession on a real model, for one answer; its forwards run on `worker`.
 
     The model's thread postprocesses a result before the next forward, so that answers that shared a
-    forward share the next one, too. It may begin that one before the loop has handled the result.
+    forward share the next one, too. That one may begin before the event loop handles the result.
     """
 
     def __init__(

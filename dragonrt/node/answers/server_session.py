@@ -21,7 +21,7 @@ from dragonrt.wire.fields import unpack
 
 
 def admission(prefiller: Prefiller, limits: CloudLimits) -> CloudAdmission:
-    """Return what admits devices to a cloud by `limits`, and has `prefiller` read the questions."""
+    """Return a CloudAdmission with these limits, which has `prefiller` read the questions."""
     return CloudAdmission(partial(server_session, prefiller), prefiller.timeouts, limits)
 
 

@@ -79,7 +79,8 @@ class Bucket:
 class CloudAdmission:
     """Admits devices, and the sessions that they open, within the limits of a cloud.
 
-    `handshakes` limits connections before that. `refused` counts devices and sessions.
+    `opening` makes a session; `handshakes` limits connections that are not authenticated yet.
+    `admitted` counts devices so far, `refused` those and sessions refused for want of room.
     """
 
     def __init__(self, opening: Opening, timeouts: Timeouts, limits: CloudLimits) -> None:
@@ -152,7 +153,7 @@ class CloudAdmission:
             raise BusyError(text, self._retry_s(limits.most_answers))
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new answers, and wait until the others end, up to `seconds`, or until `hasten`.
+        """Refuse new answers; wait until the others end, `seconds` pass or `hasten` is called.
 
         A device without an answer is disconnected, to find another cloud. No answer is cancelled.
         """
@@ -317,7 +318,7 @@ async def serve(
     recorder: Recorder,
     on_change: Callable[[str], None] = log.info,
 ) -> Server:
-    """Listen as a cloud; return the Server, whose context ends it.
+    """Listen as a cloud; return the Server, an async context manager that is closed at its end.
 
     `on_change` gets a line when a device joins, leaves or is refused: few per host, none on silent
     connections. Raises DragonError for a host beyond loopback without key or certificates.

@@ -26,9 +26,8 @@ SOON_S = 0.5
 class ProbedLink:
     """Measurements of the link to a cloud, and its Hello, `peer`; times are in seconds.
 
-    `ahead_s`: how far the cloud's clock is ahead of this one, to about half a round trip. `up` is
-    the rate to the cloud in bit/s. `segments` are TCP's: (sent, sent again). None where it is
-    unknown.
+    `ahead_s`: how far the cloud's clock is ahead, to about half a round trip. `up` is the rate to
+    the cloud in bit/s. `segments` are TCP's: (sent, sent again). Each is None if unknown.
     """
 
     peer: Hello

@@ -148,7 +148,7 @@ class Peer:
         retry_s: float = 0.0,
         attribution: wire.Attribution | None = None,
     ) -> None:
-        """Close session `number`, if it is open, with `end`; retry after `retry_s` if busy."""
+        """Send a Close for session `number`, if it is open; a device may retry in `retry_s`."""
         if self.connection.session_state(number) is not SessionState.NONE:
             retry_ms = int(1000 * retry_s)
             self._send(wire.Close(number, end.reason, end.text, retry_ms, attribution))

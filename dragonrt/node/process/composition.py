@@ -47,7 +47,7 @@ LOCKED_S = 5.0  # how long a start waits for another process that indexes
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
-    """Return the default directory of the index of documents; samples have one per FORMAT."""
+    """Return the default directory of an index; for bundled documents it depends on FORMAT."""
     data = Path(platformdirs.user_data_dir("dragonrt"))
     samples = (bundled.documents("device").parent, data)
     ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
@@ -57,7 +57,7 @@ def default_index(documents: tuple[Path, ...]) -> Path:
 
 
 def index_directory(settings: SideSettings) -> Path | None:
-    """Return the directory of a side's index, or of its KV alone if a database has the rest."""
+    """Return the directory of a side's index and KV (KV alone if there is a `store`), or None."""
     if settings.index is not None:
         return settings.index
     if settings.store is not None:
@@ -92,7 +92,7 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index a side's documents, see `Index.update`; None without any. Raises DragonError."""
+    """Index a side's documents; return `Index.update`'s Report, or None. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None or not settings.documents:
         return None
@@ -112,7 +112,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Return a side's Library, None without an index. `left` is unindexed. Raises DragonError."""
+    """Return a side's Library, or None; `left` is what is not indexed yet. Raises DragonError."""
     directory = index_directory(settings)
     if directory is None:
         return None
@@ -177,7 +177,7 @@ class Loaded:
 
 @asynccontextmanager
 async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
-    """Return an async context manager of the running side: its threads, trace and indexing."""
+    """Return an async context manager of the running LocalSide: threads, trace, indexing."""
     loop, listeners = asyncio.get_running_loop(), loaded.listeners
     settings, model, library = loaded.settings, loaded.model, loaded.library
     async with AsyncExitStack() as stack:

@@ -26,7 +26,7 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Measure seconds per token in `runs` decodings of a full context after `rows` documents."""
+    """Return the profile fitted to `runs` decodings of a full context after `rows` documents."""
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []

@@ -59,7 +59,7 @@ class Library:
     ) -> list[Hit]:
         """Return the most relevant chunks with their scores; see `Retriever.retrieve` for `k`.
 
-        `within` limits the documents to search. Raises RetrievalError if there is none.
+        `within` limits the documents to search. Raises RetrievalError if there are none in it.
         """
         within = normalize("NFC", within)
         return self.retriever.retrieve(question, k, floor, within)
@@ -91,7 +91,7 @@ class Library:
             self.tokens(chunk)
 
     def document_kv(self, chunk: Chunk) -> Document:
-        """Return the KV of a chunk, stored or computed; store it then, if possible."""
+        """Return the KV of a chunk: stored or, if not, computed now, and stored if possible."""
         stored = self.stored_kv(chunk)
         if stored is not None:
             return stored

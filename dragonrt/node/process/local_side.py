@@ -241,7 +241,7 @@ def _evidence(hits: Sequence[Hit]) -> str:
 def fitting_prompt(
     model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
 ) -> list[int]:
-    """Return the tokens, at most `room`, of instructions, latest turns and question, or raise."""
+    """Return a prompt's tokens with the latest turns that fit into `room`, or LongQuestionError."""
     for first in range(len(history) + 1):
         text = model.prompt.question_text(history[first:], question, instructions)
         if len(tokens := model.encode(text)) <= room:

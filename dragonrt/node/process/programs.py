@@ -142,7 +142,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return what a mode knows of the side that `connector` reaches: a weight, a fingerprint."""
+    """Return the Counterpart of the side that `connector` reaches: its weight and fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -203,7 +203,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Return the mode's resources, prepared once. Raises DragonError if that must wait."""
+        """Prepare the mode's resources once; return them. Raises DragonError while impossible."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
