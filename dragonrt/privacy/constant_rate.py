@@ -38,7 +38,7 @@ class ConstantRate:
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
-        """Pad frames from now on if `pads`; send at a `cadence` of (seconds, ticks of a budget)."""
+        """Pad frames from now on if `pads`; tick by `cadence`: (seconds or 0, ticks of budget)."""
         if pads:
             self._connection.pad()
         if cadence[0] and not self._stopped:

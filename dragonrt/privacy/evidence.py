@@ -120,7 +120,7 @@ class Mixed:
 
 @dataclass(slots=True)
 class Moved:
-    """The evidence of the decided text, as far as one side knows it; `decide` adds each token's.
+    """The evidence of the decided text, as far as one side knows it; `decide` sets each token's.
 
     Each number of bits sums over the tokens that became likelier. A token that became less likely
     counts 0. `weight` is the share of this side's documents at the first token that both sides had

@@ -80,7 +80,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Ask each guard; return the first ruling that is not DISCLOSED, if any."""
+        """Ask each guard; return the first ruling that is not DISCLOSED, or DISCLOSED."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)

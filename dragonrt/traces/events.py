@@ -143,7 +143,7 @@ class Disclosed(Event, frozen=True, tag="disclose"):
 
 
 class BlockSent(Event, frozen=True, tag="block"):
-    """A block of `tokens` drafts was sent, of `bits` by the papers, drafted in `seconds`."""
+    """A block of `tokens` drafts was sent; `bits` as in the papers, `seconds` of its forwards."""
 
     round: int
     step: int
@@ -192,7 +192,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """C-SQS's threshold moved on from `beta`, for an accepted token that `dropped` some mass."""
+    """An accepted token moved C-SQS's threshold from `beta`; the mass `dropped` was left out."""
 
     step: int
     beta: float
@@ -200,7 +200,7 @@ class ThresholdMoved(Event, frozen=True, tag="threshold"):
 
 
 class RolledBack(Event, frozen=True, tag="rollback"):
-    """The token of `step` rejected this side's drafts from there on; it discards all `dropped`."""
+    """The token decided at `step` rejected this side's drafts; `dropped` tokens are discarded."""
 
     step: int
     dropped: int

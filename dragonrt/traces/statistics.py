@@ -160,7 +160,7 @@ def trace_report(counts: Counts) -> dict[str, Any]:
 
 
 def ledger(answer: AnswerCounts) -> dict[str, Any]:
-    """Return what left the device in an answer, to all other sides; files in reading order."""
+    """Return the ledger of an answer, by name: what left the device, to all other sides."""
     return {
         "question_bytes": answer.question_bytes,
         "history_bytes": answer.history_bytes,

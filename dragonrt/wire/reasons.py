@@ -79,7 +79,7 @@ class End:
 
 
 class MessageError(WireError):
-    """A message that is malformed or comes at a wrong time; `session` is the one to be closed."""
+    """A message that is malformed or mistimed; it ends its `session`, or if None the connection."""
 
     def __init__(self, reason: Reason, text: str, session: int | None = None) -> None:
         super().__init__(reason, text)
