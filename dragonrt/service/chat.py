@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any, Self, TypeAlias
+from weakref import WeakSet
 
 from dragonrt.errors import DragonError
 from dragonrt.modes import entry_of
@@ -108,7 +109,7 @@ class Stream:
         """Stop the answer at its decided tokens, as a turn, and wait until it has ended."""
         if not self._task.done():
             await asyncio.sleep(0)  # a task that has not begun has nothing to stop
-            self._chat.stop()
+            self._chat.stop(self._task)
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def cancel(self) -> None:
@@ -157,12 +158,16 @@ class Chat:
         self._streams: set[Stream] = set()
         self._session: client_session.ClientSession | None = None
         self._stopped = False
+        self._answering: asyncio.Task[Any] | None = None
+        self._unwanted = WeakSet[asyncio.Task[Any]]()
 
     async def ask(
         self, question: str, *, seed: int | None = None, on_news: OnNews = lambda news: None
     ) -> Answer:
         """Answer a question; `on_news` gets each News. Cancelling ends it. Raises DragonError."""
         async with self._turn:
+            self._answering = asyncio.current_task()
+            self._stopped = self._answering in self._unwanted
             return await self._joined(question, self.seed if seed is None else seed, on_news)
 
     def stream(self, question: str, *, seed: int | None = None, records: bool = False) -> Stream:
@@ -171,8 +176,14 @@ class Chat:
         stream.when_ended(lambda answer: self._streams.discard(stream))
         return stream
 
-    def stop(self) -> None:
-        """Stop the running answer at its decided tokens; do not wait until it has ended."""
+    def stop(self, answering: asyncio.Task[Answer] | None = None) -> None:
+        """Stop the running answer at its decided tokens; do not wait until it has ended.
+
+        If another task is `answering`, its answer is stopped when its turn comes.
+        """
+        if answering is not None and answering is not self._answering:
+            self._unwanted.add(answering)
+            return
         self._stopped = True  # between two parts, too
         if self._session is not None:
             self._session.stop()
@@ -227,7 +238,7 @@ class Chat:
         if small_talk(prompt, self.device.side.model.name):
             return await self._reply(prompt, on_news)
         check_language(self.device.side.model, prompt)
-        limit, self._stopped = self.question.max_tokens, False
+        limit = self.question.max_tokens
         asked, notices = await self._turns(prompt)  # it waits for the library, and may be stopped
         noise = Noise(seed if seed is not None else secrets.randbits(SEED_BITS))
         by_chunk = asked[0].chunk is not None

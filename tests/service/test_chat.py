@@ -82,6 +82,16 @@ async def test_a_stopped_answer_keeps_its_text() -> None:
     assert (reply.text, reply.decoded.finish) == ("", Finish.CANCELLED)
 
 
+async def test_the_end_of_a_waiting_stream_stops_no_other() -> None:
+    talk, _ = conversation({"a?": "first\n", "b?": "second\n"})
+    first, second = talk.stream("a?"), talk.stream("b?")
+    await second.end()
+    assert [(each.text, each.finish) for each in (await first, await second)] == [
+        ("first", "stop"),
+        ("", "cancelled"),
+    ]
+
+
 async def test_a_failed_question_is_no_turn() -> None:
     talk, side = conversation({"ok?": "yes\n"})
     with pytest.raises(DragonError):
