@@ -98,9 +98,9 @@ async def serve_cloud(
     on_progress: OnProgress = lambda now: None,
     **settings: Any,
 ) -> AsyncIterator[int]:
-    """Load a model and index `documents`, then yield the port at which a cloud serves devices.
+    """Return an async context manager of a running cloud; it yields the port that it listens on.
 
-    When the context ends, running answers may finish within the timeouts; no others begin.
+    At its start it loads a model and indexes `documents`; at its end answers may finish in time.
 
     Args:
         documents: files and directories; what has changed in them is indexed before.

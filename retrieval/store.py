@@ -1,8 +1,8 @@
 """The tables of an index, and the SQL that reads and changes them in either database.
 
 A chunk is stored once for all its places, and a vector by its chunk's digest and its model. Vectors
-are stored as they are computed; everything else changes in one transaction. An interrupted update
-leaves the index unchanged, and the next one finds the finished vectors.
+are stored as they are computed; everything else changes in one transaction a portion of files. An
+interrupted update leaves the committed portions, and the next one finds the finished vectors.
 """
 
 import re

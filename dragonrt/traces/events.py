@@ -192,7 +192,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """An accepted token moved C-SQS's threshold from `beta`; the mass `dropped` was left out."""
+    """C-SQS's threshold `beta` at `step`, kept by a verdict; `dropped` is the mass it left out."""
 
     step: int
     beta: float
