@@ -185,8 +185,8 @@ def content_hash(path: Path) -> str:
 def look(path: str) -> tuple[int, str, float]:
     """Return a file's size in bytes, a stamp of content and `CUT`, and its time in Unix seconds.
 
-    The stamp begins with "/" if the content has just changed: two changes in one tick of the file
-    system's clock have one time (as in git's index). Raises DocumentError for no regular file.
+    A stamp that begins with "/" may be that of two contents, because the file has just changed (as
+    in git's index): read the file again. Raises DocumentError for no regular file.
     """
     try:
         found = os.stat(path)  # noqa: PTH116 (many files)

@@ -96,7 +96,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Make a model's file, or fetch it from the hub, unless it is there or needs neither."""
+    """Ensure that the file of a model exists, if it is made here or is one of the hub's."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 

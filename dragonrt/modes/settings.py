@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def redacts(self) -> bool:
-        """Whether the device withholds some of the target tokens, too."""
+        """Whether the device withholds some target tokens, not only its drafts."""
         return False
 
     @property

@@ -387,7 +387,7 @@ class BlockVerifier(Mode):
 
 
 class VerifiedMode(ModeEntry[S, R]):
-    """A mode whose cloud verifies blocks; `judging` makes the Judging of one answer."""
+    """A mode whose cloud verifies the device's blocks; `judging` returns an answer's own rule."""
 
     judging: Callable[[Question, S, R], Judging]
 

@@ -15,7 +15,7 @@ _LIST_S = 10.0  # how long the hub may take to list the files of a repository
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of the Hugging Face hub, as llama.cpp names it: hf.co/OWNER/NAME:QUANT, or no hf.co/.
+    """A file of the Hugging Face hub, as llama.cpp names it: [hf.co/]OWNER/NAME:QUANT.
 
     `quant` is the type of its weights, or the file's whole name.
     """

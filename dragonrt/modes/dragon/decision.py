@@ -130,7 +130,7 @@ class Decision:
         return self._mixed(own, theirs)
 
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work:
-        """Return the Work that mixes two drafts, `theirs` of `peer`; its result is a Decided."""
+        """Return the Work that mixes both sides' distributions of a step and decides its token."""
 
         def postprocess(_: Sequence[Prediction]) -> Decided:
             found = theirs

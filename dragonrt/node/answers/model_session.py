@@ -28,7 +28,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """The result of `work`: a `value`, an `error`, or `preempted`. `seconds` are the forward's."""
+    """What came of a Work: its `value`, an `error`, or `preempted`, after so many `seconds`."""
 
     work: Work
     seconds: float
@@ -58,7 +58,7 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return (): the default `PrefillResult.other_values`, of a side that contradicts no text."""
+    """Return (), as no document contradicts `text`: the default `PrefillResult.other_values`."""
     return ()
 
 

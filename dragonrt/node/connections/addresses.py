@@ -166,7 +166,7 @@ class NetworkSettings:
         return self._address("device", link, context)
 
     def expiring(self, today: date) -> list[str]:
-        """Return a line for each key and certificate that ends in 30 days. Raises DragonError."""
+        """Return a line for each key or certificate with 30 days left. Raises DragonError."""
         lines = []
         renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
         if renew is not None and renew - today <= SOON:

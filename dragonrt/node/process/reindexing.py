@@ -50,10 +50,10 @@ async def reindexing(
     following: Following,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
-    """Return an async context manager that keeps index and library equal to the documents.
+    """Return an async context manager in which changed documents are indexed and then found.
 
-    A process indexes; it takes little time while the worker has an answer, and is restarted if it
-    dies. Raises DragonError if the documents cannot be watched.
+    Another process indexes them; it waits while `worker` has an answer, and restarts if it dies.
+    `on_report` gets each run's report. Raises DragonError if documents cannot be watched.
     """
     if order.watch:
         try:

@@ -72,7 +72,7 @@ def unsupported(name: str, instead: str = "leave it out", value: str = "") -> Ap
 
 
 def wrong(text: str, name: str = "") -> ApiError:
-    """Return the error with this text: the value of the field `name`, or of several, is invalid."""
+    """Return the error with this text: the field `name` is invalid ("": several fields are)."""
     return ApiError(400, text, code="invalid_value", param=name)
 
 
