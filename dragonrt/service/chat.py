@@ -276,8 +276,8 @@ class Chat:
             question = replace(part, seed=noise.seed_of(number), max_tokens=limit)
             answer = await self._answer(question, hear)
             if bridge is not None and number == 0:
-                known = not is_refusal(answer.text, refusal)
-                after = f"{bridge[1]}{answer.text.rstrip('.')}{bridge[2]}?" if known else prompt
+                refused = is_refusal(answer.text, refusal)
+                after = prompt if refused else bridge[1](answer.text)
                 asked.append(replace(part, prompt=after))
             parts.append(answer := replace(answer, place=(number + 1, len(labels))))
             on_news(answer)

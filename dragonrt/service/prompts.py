@@ -15,7 +15,7 @@ whole question is asked.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
 
@@ -212,10 +212,10 @@ def parts_of(question: str) -> list[str]:
     return [_question(piece) for piece in pieces]
 
 
-def bridge_of(question: str) -> tuple[str, str, str] | None:
-    """Return a bridge's last clause as a question, and the words before and behind the clause.
+def bridge_of(question: str) -> tuple[str, Callable[[str], str]] | None:
+    """Return the question that a bridge's last clause asks, and what puts an answer in its place.
 
-    Returns None for a question that is no bridge. Behind is at most the verb of the question.
+    Returns None for a question that is no bridge.
     """
     text, behind = question.strip(" \t\n?.!"), ""
     found = _BRIDGE.fullmatch(text) if len(text) <= LONGEST else None
@@ -229,7 +229,7 @@ def bridge_of(question: str) -> tuple[str, str, str] | None:
         clause, behind = clause[: verb.start()], verb[0]
     asks = "Who" if found["word"] == "who" else f"Which {noun}"
     inner = clause.partition(" ")[2] if found["word"] else f"is it {clause}"
-    return f"{asks} {inner}?", before, behind
+    return f"{asks} {inner}?", lambda answer: f"{before}{answer.rstrip('.')}{behind}?"
 
 
 def _is_cut(before: str, place: re.Match[str], text: str) -> bool:

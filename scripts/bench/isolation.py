@@ -180,25 +180,25 @@ def _answered(answering: IsolatedAnswers, each: FoundQuestion) -> Reading[dict[s
         return texts
     bridge = bridge_of(each.known.question)
     for way in PARTED:
-        if bridge is None:  # as it is answered whole
-            texts[way + IN_PARTS] = texts[way]
-        else:
-            texts[way + IN_PARTS] = yield from _in_two(answering, each, way, *bridge)
+        in_two = (yield from _in_two(answering, each, way, *bridge)) if bridge else None
+        texts[way + IN_PARTS] = in_two or texts[way]
     return texts
 
 
 def _in_two(
-    answering: IsolatedAnswers, each: FoundQuestion, way: str, inner: str, before: str, behind: str
+    answering: IsolatedAnswers,
+    each: FoundQuestion,
+    way: str,
+    asked: str,
+    completed: Callable[[str], str],
 ) -> Reading[str]:
     """Answer a bridge as `Chat` does: its clause, and the question with the answer in its place."""
-    model, asked = answering.model, inner
-    joined = JoinedText(["", each.known.question], model.prompt.template.refusal)
+    joined = JoinedText(["", each.known.question], answering.model.prompt.template.refusal)
     for _ in range(2):
         by_way = yield from answering.part_by_part([asked], each.find, [way])
-        joined.push(model.decode(by_way[way][0]).strip())
+        joined.push(answering.model.decode(by_way[way][0]).strip())
         joined.next()
-        known = joined.text.rstrip(".")
-        asked = f"{before}{known}{behind}?" if known else each.known.question
+        asked = completed(joined.text) if joined.text else each.known.question
     joined.end()
     return joined.text
 
