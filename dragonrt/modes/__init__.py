@@ -1,4 +1,4 @@
-"""The four modes: state machines without I/O behind one contract, by which sides work together."""
+"""The four modes: protocols by which device and cloud decide the tokens of an answer together."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ MODES: dict[str, ModeEntry[Any, Any]] = {
 
 
 def mode_entry(name: str) -> ModeEntry[Any, Any]:
-    """Return the ModeEntry of the mode with that name. Raises DragonError if there is none."""
+    """Return the ModeEntry of the mode `name`, such as dragon. Raises DragonError if unknown."""
     entry = MODES.get(name)
     if entry is None:
         raise DragonError(
@@ -36,10 +36,10 @@ def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
 
 
 def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
-    """Return (question, the mode's settings), with the values of their fields by name.
+    """Return a Question and the Settings of `mode`, made from `values`, which has fields by name.
 
-    A field that is left out has its default. Raises DragonError for a value that its field does not
-    take, and for a name that is a field of neither.
+    A field without a value gets its default. Raises DragonError for a value that the field does not
+    permit, and for a name that neither class has as a field.
     """
     settings = mode_entry(mode).settings
     asked, how = ({entry.name for entry in entries(cls)} for cls in (Question, settings))

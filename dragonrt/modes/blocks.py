@@ -1,4 +1,4 @@
-"""A block on each side: drafted, sent and verified on the device; read by the cloud."""
+"""A block of drafts: as the device drafts, sends and decides it, and as the cloud reads it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REMEMBERED_CONFIDENCES = 32
 def rule_and_codec(
     question: Question, settings: Settings, resources: Resources
 ) -> tuple[SpeculativeRule, Codec]:
-    """Return what drafts and verifies a question's blocks, and what encodes them, on both sides."""
+    """Return the rule that drafts and verifies a question's blocks, and the codec of the blocks."""
     rule = speculative_rule(settings.rule, Noise(question.seed), question.sampler)
     by_id = not rule.drafts_from_quantized
     return rule, codec(settings.codec, resources.vocabulary, tokens_by_id=by_id)
@@ -45,10 +45,10 @@ def rule_and_codec(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftedToken:
-    """A drafted token, and its distribution as it is sent.
+    """A drafted token of a block, with its distribution as the codec transmits it (`quantized`).
 
-    `q` float64 [V], the distribution before the codec, is kept for a controller only. `threshold`
-    is C-SQS's when this token was drafted, None with other codecs.
+    `q` is the distribution before the codec, float64 [V], or None if no controller needs it.
+    `threshold` is the threshold of codec C-SQS for this token, None with other codecs.
     """
 
     token: int
@@ -58,16 +58,16 @@ class DraftedToken:
 
     @property
     def bits(self) -> int:
-        """The bits of the token and its distribution in a block's payload."""
+        """The number of bits that the token and its distribution add to the block's payload."""
         return self.quantized.bits + self.quantized.token_bits
 
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """What is carried from block to block: a pure function of the decided tokens.
+    """What the device carries from block to block: C-SQS's threshold, and a controller's inputs.
 
-    `threshold` is C-SQS's β for the next token; `confidences`, `accepted` and `drafted` are those
-    of ControlState. Nothing may depend on tokens behind a rejected one: their noise is used again.
+    `threshold` is for the next token, the other fields are those of ControlState. None may depend
+    on drafts behind a rejected one, because their steps' noise is used again.
     """
 
     threshold: ConformalThreshold | None = None
@@ -76,11 +76,11 @@ class BlockState:
     drafted: int = 0
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
-        """Return what a controller is given before the next block; see ControlState."""
+        """Return what a controller knows before a block; ControlState explains the arguments."""
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
     def after(self, block: Block, accepted: int, token: int) -> BlockState:
-        """Return the next state, given the verdict on `block`: `accepted` tokens, then `token`."""
+        """Return the state after `accepted` tokens of `block` are accepted and `token` follows."""
         tokens = block.tokens[: accepted + 1]
         text = [*(each.token for each in tokens[:accepted]), token]
         threshold = self.threshold
@@ -95,12 +95,12 @@ class BlockState:
 
 @dataclass(slots=True)
 class Block:
-    """A block on the device: `tokens` drafted after the text of `step` tokens with `prefix_hash`.
+    """A block of drafts on the device; they follow the text's first `step` tokens (`prefix_hash`).
 
     Attributes:
         longest: the number of tokens at which the block is complete.
-        resolution: the ℓ that a controller chose, else None; `resolutions` are sent.
-        start: the state after the block before.
+        resolution: a lattice codec's ℓ that a controller chose, or None; `resolutions` are sent.
+        start: the BlockState before this block.
         payload: the encoded tokens and distributions, once the block is complete.
         decided: decided tokens before `step` that the cloud does not have yet.
         round: the block's number in its session, from 1, once it is sent at `sent_s` seconds.
@@ -124,26 +124,26 @@ class Block:
 
     @property
     def end(self) -> int:
-        """The step of the token that follows the block."""
+        """The step of the token that follows the block: `step` plus the number of its tokens."""
         return self.step + len(self.tokens)
 
     @property
     def bits(self) -> int:
-        """The bits of the block's tokens and distributions by the papers' formulas."""
+        """The number of bits of all tokens and distributions in the block, by papers' formulas."""
         return sum(each.bits for each in self.tokens)
 
     @property
     def threshold(self) -> ConformalThreshold | None:
-        """C-SQS's threshold for the next token of the block; None with other codecs."""
+        """The threshold of codec C-SQS for the next token of the block; None with other codecs."""
         last = self.tokens[-1] if self.tokens else None
         if last is None or last.threshold is None:
             return self.start.threshold
         return last.threshold.after(last.quantized.dropped)
 
     def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
-        """Return (step, β, dropped mass) of each token whose threshold update a verdict keeps.
+        """Return C-SQS's (step, threshold β, dropped mass) of the tokens that a verdict confirms.
 
-        They are the `accepted` ones and the next; if all are, the last is repeated (SQS Alg. 1).
+        These are the `accepted` tokens and the next; if all are accepted, the last counts twice.
         """
         moved = [
             (step, each.threshold, each.quantized.dropped)
@@ -156,7 +156,7 @@ class Block:
         return [(step, threshold.beta, dropped) for step, threshold, dropped in moved]
 
     def message(self, session: int) -> BlockMessage:
-        """Return the message that sends this block in the session with that number."""
+        """Return the wire message that sends this block in session number `session`."""
         place = self.step, self.prefix_hash & LOW_BITS, self.count
         return BlockMessage(
             session, self.round, *place, self.resolutions, self.decided, self.payload
@@ -164,10 +164,10 @@ class Block:
 
 
 class Decided(NamedTuple):
-    """A token that has become the next one of the answer.
+    """A newly decided token of the answer, and what became of the draft in its place.
 
-    `stands` is True for an accepted draft, False for the token in place of a rejected draft, None
-    where nothing was drafted.
+    `stands` is True for an accepted draft, False for a token that replaces a rejected draft, None
+    if nothing was drafted in its place.
     """
 
     token: int
@@ -176,10 +176,10 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a result or a message has changed: tokens are `decided`, a `block` is to be sent.
+    """What one step of a Drafting changed: tokens that are now `decided`, and a `block` to send.
 
-    With `cut` drafts were dropped, and blocks under way will get no answer. `verdicts` has (tokens,
-    accepted, next token) of the oldest blocks sent, if a Target gave their outcome, not a Verdict.
+    If `cut`, drafts were dropped, and replies to the blocks still under way are ignored. `verdicts`
+    has (tokens, accepted, next token) of the oldest blocks sent, if a Target decided them.
     """
 
     decided: tuple[Decided, ...] = ()
@@ -193,9 +193,9 @@ class Advance:
 
 @dataclass(slots=True)
 class ReadBlock:
-    """A block that the cloud has decoded: its `tokens`, of which the first is that of `step`.
+    """A block as the cloud decodes it: the drafted `tokens`, of which the first is for `step`.
 
-    `q` are the distributions that they were drafted from, None if the codec sends none.
+    `q` has the distribution that each token was drafted from, None if the codec sends none.
     """
 
     step: int
@@ -205,7 +205,7 @@ class ReadBlock:
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """A worker's answer to a block: encoded distributions, of each drafted token and the next one.
+    """A federated worker's reply to a block: distributions for each drafted token and the next one.
 
     `relevance` is the worker's h̃: the log-sum-exp of the relevances of its documents.
     """
@@ -221,7 +221,7 @@ Judged = VerifyResult | Uploads
 
 
 def blocks(answer: AnswerCounts) -> dict[str, Any]:
-    """Return the statistics of an answer that was decided by blocks, by name."""
+    """Return the statistics (acceptance, bits, waits) of an answer decided by blocks, by name."""
     return {
         "acceptance": acceptance(answer, "device"),
         "blocks": answer.blocks,

@@ -1,10 +1,10 @@
-"""The device's part of the modes in which it drafts blocks and one cloud verifies them (SPEC 2, 4).
+"""The device's part of modes speculative and sprinter: drafts blocks that one cloud verifies.
 
     draft --block complete--> Block out --Verdict or Target in--> decided, and draft on
     the cloud is   connected --left--> waiting or alone --joined--> connected
 
-A mode's `Drafting` plans what is drafted and when a block is complete. The machine sends blocks,
-takes their verdicts in order, and goes on without the cloud.
+A `Drafting` has what differs by mode: what is drafted, and when a block is complete. `BlockDrafter`
+sends blocks, applies verdicts in order, and continues if the cloud is lost (SPEC 2, 4).
 """
 
 from abc import ABC, abstractmethod
@@ -27,10 +27,10 @@ from dragonrt.wire.reasons import End
 
 
 class Drafting(ABC):
-    """A device's drafting in one mode: what it computes, and what results and messages change.
+    """How a device drafts in one mode: the next computation, and the changes by each result.
 
-    `prefix` has the `decided` tokens, then drafts; `sent` are the blocks that await verdicts. While
-    the prefix is the same, results go to `take_draft`, those without a cloud to `decide_alone`.
+    `prefix` has the `decided` tokens, then drafts; `sent` has blocks that await verdicts. A result
+    goes to `take_draft`, or without a cloud to `decide_alone`, if the prefix is unchanged.
     """
 
     hidden = False
@@ -47,20 +47,20 @@ class Drafting(ABC):
         self.sent: deque[Block] = deque()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Take the prompt and the documents that this side has read; by default nothing is kept."""
+        """Keep what drafting needs of the prompt and documents just read; by default nothing."""
         return
 
     @property
     @abstractmethod
     def ready(self) -> bool:
-        """Whether the next draft can be computed; otherwise a verdict must come first."""
+        """Whether a draft can be computed now; if not, the cloud must send a message first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work of the next draft; `rate` is the uplink's in bit/s, or infinite."""
+        """Return the Work that drafts next; `rate` is the uplink's bit/s, infinite if unknown."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:
-        """Return the Work that applies `postprocess` to the prediction after the prefix."""
+        """Return the Work that applies `postprocess` to the model's prediction after the prefix."""
         length = len(self.prefix)
         return Work(postprocess, Span.of(self.prefix, length, length, hidden=self.hidden))
 
@@ -70,27 +70,27 @@ class Drafting(ABC):
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
-        """Add what `work` drafted to the prefix and to the block that is not complete yet."""
+        """Append what the Work of `work` drafted, `result`, to the prefix and the block."""
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
-        """Decide tokens by the Verdict on the oldest block sent. Raises ModeError if impossible."""
+        """Decide `accepted` drafts of the oldest block, then `token`. ModeError if impossible."""
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
-        """Decide the token of a Target. Raises ModeError if impossible, as it is by default."""
+        """Decide `token`, which the cloud decoded without a block. ModeError if it does not fit."""
         raise ModeError("a Target has no place where verdicts decide alone")
 
     @abstractmethod
     def postprocess_alone(self) -> Postprocess:
-        """Return the function that decides the next token by a prediction, without the cloud."""
+        """Return the function that chooses the next token from a prediction without the cloud."""
 
     def decide_alone(self, result: int) -> Advance:
-        """Append the token `result` and decide it without the cloud. No draft may be undecided."""
+        """Append and decide the token `result`, chosen without the cloud. No drafts may be left."""
         self.prefix.append(result)
         return Advance(self.decide([Decided(result, None)]))
 
     def rewind(self) -> None:
-        """Drop all undecided drafts and the blocks sent, because the cloud is gone."""
+        """Drop all undecided drafts and sent blocks, because the session with the cloud is over."""
         self.prefix.cut(self.decided)
         self.sent.clear()
 
@@ -101,11 +101,11 @@ class Drafting(ABC):
         return self.finish_at(self.decided)
 
     def finish_at(self, length: int) -> Finish | None:
-        """Return why an answer of the prefix's first `length` tokens is complete, or None."""
+        """Return why an answer that ends after `length` tokens is complete; None if it is not."""
         return finish_of(self.question, self.prefix.tokens, length)
 
     def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
-        """Count the next tokens of the prefix as decided; return those up to the answer's end."""
+        """Mark the next tokens of the prefix as decided, up to the answer's end; return these."""
         taken = []
         for each in tokens:
             if self.finish is not None:
@@ -116,7 +116,7 @@ class Drafting(ABC):
 
 
 class BlockDrafter(Peered):
-    """The Mode of a device: sends the blocks of a Drafting to one cloud, and takes its verdicts."""
+    """The device's Mode in speculative and sprinter: sends a Drafting's blocks, obeys verdicts."""
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__()

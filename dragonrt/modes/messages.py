@@ -1,4 +1,4 @@
-"""Register a mode's own messages, each with what it discloses; and those that modes share."""
+"""The wire messages that modes share, and the decorator that registers a mode's own messages."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, TypeAlias, TypeVar
@@ -31,10 +31,10 @@ M = TypeVar("M", bound=SessionMessage)
 def message(
     code: int, *, discloses: Discloses, early: bool = False
 ) -> Callable[[type[M]], type[M]]:
-    """Return a decorator that registers a class of a mode's messages by its number `code`.
+    """Return a class decorator that registers a mode's message type under the number `code`.
 
-    `discloses` gives a message's entry in the ledger. With `early` a message may be sent before the
-    other side has answered the opening of the session.
+    `discloses` returns a message's entry in the ledger. An `early` message may be sent before the
+    peer has answered the opening of the session.
     """
 
     def registered(kind: type[M]) -> type[M]:
@@ -50,7 +50,7 @@ def message(
 
 @message(8, discloses=lambda message, marker: {"tokens": int(message.token not in marker)})
 class Target(SessionMessage, frozen=True):
-    """The decided token of `step`, after the prefix of that hash, and who decides the next step.
+    """The decided token of `step`, after the prefix with that hash, and the side that decides next.
 
     The times are those of a Draft. In mode "speculative" it is a token, without times, that the
     cloud decoded while no block waited.
@@ -109,9 +109,9 @@ class Block(SessionMessage, frozen=True):
 
 @message(11, discloses=lambda message, marker: {"tokens": 1})
 class Verdict(SessionMessage, frozen=True):
-    """The answer to the Block of that round: how many tokens are accepted, and what follows them.
+    """The cloud's answer to the Block of that round: `accepted` drafts, and the token after them.
 
-    In mode "sprinter" `token` is that of the block's one place: the drafted one if `accepted` is 1.
+    In mode "sprinter" `token` is that of the block's one place: the draft if `accepted` is 1.
     `verify_us` is the time of the forward over the block, in microseconds.
     """
 

@@ -1,14 +1,12 @@
 """The contract of a mode: one side's part of one answer as a state machine without I/O.
 
 Rule 1: everything that affects an answer's text lives in its mode; nothing else decides a token.
-Rule 2: a mode sees no socket, task, thread or clock. Time comes in as `now`, the next time that
-something is due comes out of `deadline`.
-Rule 3: a mode never computes over the vocabulary. What has to be computed it wants as Work, which
-runs beside the event loop: postprocessing is a pure function of the predictions.
+Rule 2: a mode has no socket, task, thread or clock. It gets the time, `now`, with each input.
+Rule 3: a mode never computes over the vocabulary. It requests such computations as Work: a pure
+function of predictions, called outside the event loop.
 
-`handle` takes one input and returns Effects: an answer is a fold over its inputs. After each,
-`wanted` is called until it returns None. The driver is `dragonrt.node.answers.driver`; the same
-modes run on simulated models in virtual time.
+`handle` maps one input to Effects. Then the driver (`dragonrt.node.answers.driver`) calls `wanted`
+until it returns None. The same modes run on simulated models in virtual time.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +27,7 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class ModeError(DragonError):
-    """The other side sent what this answer cannot use; only the session with it ends."""
+    """The peer sent a message that this answer cannot use; only the session with the peer ends."""
 
 
 OnLoss = Literal["alone", "wait"]
@@ -45,41 +43,44 @@ class Finish(StrEnum):
 
 
 def finish_of(question: Question, tokens: Sequence[int], length: int) -> Finish | None:
-    """Return why an answer of the first `length` of `tokens` is complete; None if it is not."""
+    """Return why the answer `tokens[:length]` is complete, by stop token or length; None if not."""
     if length and tokens[length - 1] in question.stop_tokens:
         return Finish.STOP
     return Finish.LENGTH if length >= question.max_tokens else None
 
 
 class Prediction(Protocol):
-    """A side's locally aggregated next-token distribution after one prefix (SPEC 1)."""
+    """A side's next-token distribution after one prefix, aggregated over its documents (SPEC 1)."""
 
     @property
     def p(self) -> NDArray[np.float32]:
-        """Probabilities [vocabulary], before any sampler."""
+        """The probability of each token before any sampler, float32 [vocabulary]."""
 
     @property
     def relevance(self) -> float:
-        """h̃, the log-sum-exp of the documents' relevances."""
+        """h̃, by which this side is weighed: the log-sum-exp of its documents' relevances."""
 
     @property
     def kept(self) -> float:
-        """κ, the log of the share of its weight that this side keeps in a value: at most 0."""
+        """κ, at most 0: log of the weight share of documents that agree with a number or name."""
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        """The output layer's input [hidden], mixed by `weights`. Only if the Span has `hidden`."""
+        """The last hidden state [hidden size], averaged by `weights`. Only with `Span.hidden`."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """ω̃, the weight in `p` of each row, which reads one document: [rows]."""
+        """ω̃, the weight in `p` of each row of the model, which reads one document: [rows]."""
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the weight ω̃ of each row times its probability of each token: [rows, tokens]."""
+        """Return each row's part of each token's probability, ω̃ times its own: [rows, tokens]."""
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return the bits of evidence of each own file for `token`, which this side decides alone."""
+    """Return each own file's evidence in bits for `token`; row n of the model reads `files[n]`.
+
+    The peer's documents do not count: this side decides the token alone.
+    """
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -91,10 +92,10 @@ Postprocess = Callable[[Sequence[Prediction]], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """The prefixes of a text after which to predict, of the lengths `first` … `len(tokens)`.
+    """The prefixes of `tokens` after which predictions are needed: of `first` tokens up to all.
 
-    `hashes[n]` is the prefix hash of the first n tokens. Both lists are copies. `hidden`: whether
-    `Prediction.hidden` is wanted.
+    `hashes[n]` is the prefix hash of the first n tokens. Both lists are copies. If `hidden`,
+    `Prediction.hidden` is needed, too.
     """
 
     tokens: list[int]
@@ -104,7 +105,7 @@ class Span:
 
     @classmethod
     def of(cls, text: TokenPrefix, first: int, last: int, *, hidden: bool = False) -> "Span":
-        """Return the prefixes of a text from length `first` to `last`, both included."""
+        """Return the Span of the prefixes of `text` from length `first` to `last`, inclusive."""
         return cls(text.tokens[:last], text.hashes[: last + 1], first, hidden)
 
 
@@ -113,11 +114,11 @@ class Work:
     """A computation that a mode wants: `postprocess` of the predictions along `span`, then `guess`.
 
     Attributes:
-        span: None if it reads no predictions and does not wait for the model.
-        guess: tokens read behind the span in the same forward, with a prediction after each.
-        peer: the side whose message is computed on; a DragonError ends the session with it.
-        following: given the result, the Work wanted next unless an input comes in between.
-            Pure, as it is called beside the loop.
+        span: the prefixes to predict after; None if no model is needed.
+        guess: tokens read after the span in the same forward, with a prediction after each.
+        peer: the side whose message is processed; a DragonError ends the session with it.
+        following: maps the result to the Work wanted next unless an input comes in between. It is
+            pure, and called off the event loop to start that Work early.
     """
 
     postprocess: Postprocess
@@ -129,7 +130,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """An effect: end the session with `peer`; if `again`, open it anew from the decided tokens."""
+    """An effect: end the session with `peer`; if `again`, reopen it from the decided tokens."""
 
     peer: str
     end: End
@@ -138,9 +139,9 @@ class Leave:
 
 @dataclass(slots=True)
 class Effects:
-    """What one input leads to, in the order in which the driver executes it.
+    """What the driver does after an input, in this order: record events, send, leave, preempt, end.
 
-    `send` has (peer, message). `preempt` stops the forward under way; `failed` ends the answer.
+    `send` has pairs (peer, message). `finished` is why the answer is complete, `failed` its error.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -153,11 +154,11 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An input: this side has read the question.
+    """An input: this side's model has read its documents and the question.
 
-    If `exact_blocks`, several tokens in one forward give the same bits as one by one. Row n read
-    the document of the tokens `texts[n]`, from the own file with the index `files[n]`, then the
-    prompt `question`. `context` counts the tokens before the answer, with the longest document.
+    Row n read the tokens of a document, `texts[n]`, of the own file with index `files[n]`, then the
+    prompt `question`. `context` is the most tokens of a row before the answer. If `exact_blocks`,
+    several tokens in one forward give the same bits as one by one.
     """
 
     exact_blocks: bool = True
@@ -169,7 +170,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An input: a session with `peer` is open, which has the number `session`."""
+    """An input: a session with `peer` is open; its number is `session`."""
 
     peer: str
     session: int
@@ -177,7 +178,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """An input: the session with `peer` is over. If it `returns`, another one may follow."""
+    """An input: the session with `peer` has ended; if it `returns`, another session may follow."""
 
     peer: str
     end: End
@@ -186,7 +187,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An input: `peer` sent a message in its session, which a ModeError of `handle` ends."""
+    """An input: `peer` sent `message`. If `handle` raises ModeError, the session with it ends."""
 
     peer: str
     message: SessionMessage
@@ -203,7 +204,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """An input: postprocessing `work` gave `result`, after a forward of `seconds`."""
+    """An input: the postprocessing of `work` returned `result`; its forward took `seconds`."""
 
     work: Work
     result: Any
@@ -212,7 +213,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """An input: the forward of `work` was stopped after `seconds`, or its postprocessing failed."""
+    """An input: `work` has no result. Its forward was stopped after `seconds`, or it failed."""
 
     work: Work
     seconds: float
@@ -220,12 +221,12 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """An input: the time has come that `Mode.deadline` gave."""
+    """An input: the time that `Mode.deadline` returned has come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """An input: the user stopped the answer."""
+    """An input: the user stopped the answer, which ends with `reason`."""
 
     reason: Finish
 
@@ -234,10 +235,10 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 
 
 class Mode:
-    """One side's part of one answer: a method for each input, and Effects collected in `_out`.
+    """Base class of the state machines: one side's part of one answer, a method for each input.
 
-    `moved` is the evidence behind the decided tokens, as far as this side knows. If `ready`, this
-    side has read the question; `finish` is why the answer is complete, once it is.
+    The methods collect Effects. `moved` is the evidence for the decided tokens, as far as known. If
+    `ready`, this side has read the question; `finish` is why the answer is complete, or None.
     """
 
     times_bandwidth = False
@@ -255,7 +256,7 @@ class Mode:
         raise NotImplementedError
 
     def wanted(self) -> Work | None:
-        """Return the next Work, which is under way from now on; None, the default, for none."""
+        """Return the next Work, which the driver starts at once; None, the default, for none."""
         return None
 
     def deadline(self) -> float | None:
@@ -263,11 +264,11 @@ class Mode:
         return None
 
     def disclosed(self, question: Question) -> Question:
-        """Return `question` as it is sent to another side now, with the decided tokens."""
+        """Return `question` as a peer may read it now, to resume after the decided tokens."""
         return question.resumed(tuple(self.decided))
 
     def handle(self, happened: Input, now: float) -> Effects:
-        """Return the effects of an input at `now`. Raises ModeError if its session must end."""
+        """Process an input at `now`; return its effects. Raises ModeError to end its session."""
         match happened:
             case Prepared():
                 self._prepared(happened, now)
@@ -310,14 +311,14 @@ class Mode:
             self._out.preempt = True
 
     def send_to(self, peer: str, message: SessionMessage) -> None:
-        """Add to the effects that `message` is sent in the session with `peer`."""
+        """Add a message to the effects, to be sent in the session with `peer`."""
         self._out.send.append((peer, message))
 
     def leave(self, left: Leave) -> None:
         self._out.leave.append(left)
 
     def emit(self, *found: Event) -> None:
-        """Add events of this answer to the effects; the driver publishes them."""
+        """Add trace events of this answer to the effects; the driver publishes them."""
         self._out.events += found
 
     def _notice(self, kind: NoticeKind, text: str, reason: Reason | None = None) -> None:

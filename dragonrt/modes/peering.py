@@ -1,4 +1,4 @@
-"""The one other side of an answer: it joins, is lost, comes back, or is given up.
+"""The session with the only peer of an answer: it is opened, lost, waited for, or given up.
 
 connected --lost--> waiting --timeouts runs out--> alone
     ^   `---lost for good, or useless for too long-> |
@@ -18,12 +18,12 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class Peering:
-    """The session of a mode with its one peer, from joining to loss, and how long it is waited for.
+    """Tracks a mode's session with its only peer, and decides how long the mode waits for the peer.
 
     `peer` is the name while connected, `session` the newest number. If `alone`, the mode decides
-    without the peer. The mode sets `progress_s`, when the answer last went on, and `useful`, once
-    this session has led to a decision. Notices say `useless` for a peer that does nothing, and
-    `alone_as` for what answers without it.
+    without the peer. The mode sets `progress_s`, the time of the newest progress, and `useful`,
+    once this session has led to a decision. Notices for the user say `useless` of a peer that does
+    nothing, and `alone_as` for what the answer then comes from.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Peering:
         self._began_again = False
 
     def joined(self, peer: str, session: int, now: float) -> None:
-        """Note that the session with that number is open with `peer` from `now` on."""
+        """Record that session number `session` with `peer` is open; `now` restarts the waits."""
         if self._mode.ready:
             self._mode.emit(events.Rejoined(len(self._mode.decided)))
         self.peer, self.session, self._name = peer, session, peer
@@ -59,7 +59,7 @@ class Peering:
         self.useful, self._met = False, True
 
     def lost(self, end: End, returns: bool, now: float) -> None:
-        """Note the session's end; wait for the peer if it `returns`, otherwise continue alone."""
+        """Record the session's end; wait for the peer if it `returns`, otherwise continue alone."""
         self.peer, self._loss = None, end
         if returns and self._waiting_since_s is not None:
             return
@@ -71,7 +71,7 @@ class Peering:
             self._miss(now)
 
     def begin(self, now: float) -> None:
-        """Begin the answer at `now`: this side has read the question."""
+        """Begin the answer at `now`, when this side has read the question, with or without peer."""
         self._mode.ready = True
         self.progress_s = self._owed_s = now
         if self._waiting_since_s is not None:
@@ -102,7 +102,7 @@ class Peering:
             self._mode.go_on_alone(now)
 
     def begin_again(self, end: End) -> None:
-        """End the session and open it from the decided text; the second time, continue alone."""
+        """End the session and reopen it from the decided text; on a second call, continue alone."""
         again, self._began_again = not self._began_again, True
         self._mode.leave(Leave(self._name, end, again=again))
         self.peer, self._waiting_since_s = None, self.progress_s
@@ -110,7 +110,7 @@ class Peering:
             self.leave_alone(End(end.reason, f"{end} twice"), self.progress_s)
 
     def dismiss(self, told: End, end: End, now: float) -> None:
-        """End the session for good and go on alone; `told` tells the peer why, `end` the user."""
+        """End the session for good and continue alone; the peer gets `told`, the user `end`."""
         self._mode.leave(Leave(self._name, told))
         if self.alone:
             self._mode.emit(events.Noticed(NoticeKind.PARTED, end.text, end.reason))
@@ -123,16 +123,16 @@ class Peering:
             self._mode.send_to(self.peer, message)
 
     def asked(self, now: float) -> None:
-        """Count from `now` on how long the peer owes its next message."""
+        """Record that the peer was sent a request at `now`, so that its reply is due from then."""
         self._owed_s = now
 
     def works(self, now: float) -> None:
-        """Restart the waiting time, as the peer reads the question; not after `Timeouts.read_s`."""
+        """Restart the waits as the peer still reads the question, for `Timeouts.read_s` at most."""
         if now < self._read_by_s:
             self.progress_s = self._owed_s = now
 
     def due(self) -> float | None:
-        """Return the time at which the peer is given up; None while nothing is waited for."""
+        """Return the time in seconds at which the peer is given up; None if no wait is limited."""
         return min(self._limits(), default=(None, 0.0))[0]
 
     def _limits(self) -> list[tuple[float, float]]:
@@ -151,7 +151,7 @@ class Peering:
         return limits
 
     def timed_out(self, now: float) -> None:
-        """Give the peer up and continue alone, if the time of `due` has come."""
+        """Give the peer up and continue alone, if the time that `due` returns has come."""
         limit_s, seconds = min(self._limits(), default=(now + 1.0, 0.0))
         if now < limit_s:
             return
@@ -166,25 +166,25 @@ class Peering:
 
 
 class Peered(Mode):
-    """A Mode with one other side; `_peering` has the session with it, and how long to wait."""
+    """A Mode with exactly one peer; `_peering` tracks the session, and how long to wait."""
 
     _peering: Peering
 
     @property
     @abstractmethod
     def idle(self) -> bool:
-        """Whether nothing can be computed before a message of the peer comes."""
+        """Whether nothing can be computed until the peer sends a message."""
 
     @property
     @abstractmethod
     def owed(self) -> bool:
-        """Whether the next token needs nothing but a message of the peer."""
+        """Whether the next token can be decided as soon as the peer sends its message."""
 
     def part(self, now: float) -> None:
-        """Drop what depends on a session that is lost. By default nothing is dropped."""
+        """Drop state of a session that is lost; called on its loss. By default do nothing."""
 
     def go_on_alone(self, now: float) -> None:
-        """Begin to decide without the peer, which is given up. By default nothing is done."""
+        """Begin to decide without the peer; called when it is given up. By default do nothing."""
 
     @override
     def deadline(self) -> float | None:

@@ -1,7 +1,7 @@
-"""A text that is drafted along: the hash that says which text a draft is for, and prompt lookup.
+"""Prefixes of an answer with their hashes, which match drafts to texts, and prompt lookup.
 
-The hash is that of SPEC 1.3. Lookup gives drafts that no model computes, copied from the texts at
-hand (Saxena 2023).
+The hash is defined in SPEC 1.3. Lookup copies drafts from the documents, the question or the answer
+so far, without a model (Saxena 2023).
 """
 
 import hashlib
@@ -13,19 +13,19 @@ LOW_BITS = 0xFFFFFFFF
 
 
 def start_hash(seed: int) -> int:
-    """Return the prefix hash of an answer without tokens, for a question with this seed."""
+    """Return the prefix hash of the empty answer to a question with this seed."""
     name = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8)
     return int.from_bytes(name.digest(), "little")
 
 
 def extend_hash(prefix_hash: int, token: int) -> int:
-    """Return the hash of a prefix with `token` behind it, given the hash of the prefix."""
+    """Return the hash of a prefix with `token` appended, given the hash of the prefix."""
     text = prefix_hash.to_bytes(8, "little") + token.to_bytes(4, "little")
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
 
 
 def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
-    """Return `hashes`, the prefix hashes of a text, continued by one for each of `tokens`."""
+    """Return the prefix hashes `hashes`, followed by the hash after each further token."""
     longer = list(hashes)
     for token in tokens:
         longer.append(extend_hash(longer[-1], token))
@@ -33,7 +33,7 @@ def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
 
 
 class TokenPrefix:
-    """A text as tokens that are appended and cut, with the hash of each of its prefixes.
+    """Tokens that can be appended and cut, with the hash of each of their prefixes.
 
     `hashes[n]` is the hash of the first `n` tokens, so it always has one entry more than `tokens`.
     """
@@ -52,17 +52,17 @@ class TokenPrefix:
         return self.hashes[-1]
 
     def append(self, token: int) -> None:
-        """Append a token, and the hash of the prefix that ends with it."""
+        """Append a token, and to `hashes` the hash of the longer prefix."""
         self.tokens.append(token)
         self.hashes.append(extend_hash(self.hashes[-1], token))
 
     def cut(self, length: int) -> None:
-        """Keep only the first `length` tokens."""
+        """Drop all tokens behind the first `length` tokens, with their hashes."""
         del self.tokens[length:]
         del self.hashes[length + 1 :]
 
     def replace_from(self, step: int, tokens: Sequence[int]) -> None:
-        """Keep the first `step` tokens, and append `tokens`."""
+        """Keep the first `step` tokens, drop the tokens behind them, and append `tokens`."""
         self.cut(step)
         for token in tokens:
             self.append(token)
@@ -77,10 +77,10 @@ ROWS = 4
 
 
 class Lookup:
-    """Finds what followed the newest tokens of an answer where they occurred before.
+    """Prompt lookup: finds an answer's newest tokens elsewhere, and returns what follows there.
 
-    The longest match counts; of several the newest in the answer, then the first in `texts`. `rows`
-    is the number of documents that the model reads side by side: with more, guesses are shorter.
+    The longest match wins; of equal ones the newest in the answer, then the first in `texts`. With
+    more `rows` (documents read in one batch), guesses are shorter.
     """
 
     def __init__(self, texts: Iterable[Sequence[int]] = (), rows: int = 1) -> None:
@@ -91,7 +91,7 @@ class Lookup:
                 self._places.setdefault(token, []).append((text, end))
 
     def find(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Return (count of matching tokens, all tokens behind them); (0, ()) without a match."""
+        """Match the newest of `tokens` elsewhere: (tokens matched, all that follow), or (0, ())."""
         newest = tokens[-1] if tokens else None
         ends = range(len(tokens) - 1, 0, -1)
         places = [(tokens, end) for end in ends if tokens[end - 1] == newest]
@@ -102,9 +102,9 @@ class Lookup:
         return longest, text[end:]
 
     def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
-        """Return at most `room` tokens that may follow `tokens`, for the next forward to read, too.
+        """Return up to `room` tokens that may follow `tokens`, for the next forward to read, too.
 
-        None is a stop token. Rows times positions of that forward stay within ROWS.
+        The guess ends before a stop token. Its length times the documents is limited by ROWS.
         """
         matched, following = self.find(tokens)
         if matched < LEAST_MATCH:

@@ -1,4 +1,4 @@
-"""The question, as one value: a side opens an answer with it, whatever the mode."""
+"""The Question: prompt, conversation and settings of one answer, the same in every mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,10 +32,10 @@ GREEDY = Sampler(temperature=0.0)
 class Question:
     """A question after a conversation, and the settings of its answer.
 
-    `accepted` are the tokens of a resumed answer. `shown` are the latest answers of the history as
-    a cloud may read them, where that is less. If `relevance_floor` is None, the mode chooses it.
-    With `chunk` only that chunk of `document` is read, from 0. With `top_logprobs` each token has
-    its probability and so many of the likeliest. Raises SettingError for values out of range.
+    `accepted` are the decided tokens of a resumed answer. `shown` replaces the latest answers of
+    `history` for a cloud that may read less. If `relevance_floor` is None, the mode chooses it.
+    With `chunk`, only that chunk of `document` is read, from 0. With `top_logprobs` n, each token
+    has its probability and the n likeliest. Raises SettingError for values out of range.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)
@@ -92,27 +92,27 @@ class Question:
 
     @property
     def most_documents(self) -> int:
-        """Return the most chunks that a side reads."""
+        """Return the largest number of document chunks that a side reads for this question."""
         return 2 if self.documents is None else self.documents
 
     def check_vocabulary(self, vocabulary: int) -> None:
-        """Raise DragonError for a token outside of a vocabulary of this size."""
+        """Raise DragonError if a stop token or an accepted token is not below `vocabulary`."""
         for token in (*self.stop_tokens, *self.accepted):
             if token >= vocabulary:
                 raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
 
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
-        """Return the question as another side may read it, resumed after the `accepted` tokens.
+        """Return the question to send to a peer, to resume after the decided tokens `accepted`.
 
-        Earlier answers are as `shown`; those without are `mark`, or as they are if that is None.
+        Earlier answers are as in `shown`; the others are `mark`, or unchanged if `mark` is None.
         """
         answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
 
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
-        """Return the question for a cloud that receives only the `accepted` tokens of the answer.
+        """Return the question to send to a cloud that gets only `accepted` tokens of its answer.
 
-        `mark`, the text of the tokens `marker`, replaces earlier answers that were not shown.
+        `mark`, the text of the tokens `marker`, replaces earlier answers that are not in `shown`.
         """
         return replace(
             self.resumed(tuple(accepted), mark),

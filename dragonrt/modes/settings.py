@@ -1,8 +1,8 @@
-"""The contract of the four modes: their settings, and what the rest of the program knows of each.
+"""The contract of the four modes: base classes of their settings, resources and ModeEntry.
 
 Each mode has a frozen dataclass of settings: how the two sides work together. Options, settings
-files, the wire's Open, traces and `--json` are derived from its fields. It raises DragonError if
-its fields do not fit together.
+files, the wire's Open, traces and `--json` are derived from its fields. Its constructor raises
+DragonError if the values do not fit together.
 """
 
 from abc import ABC, abstractmethod
@@ -31,7 +31,7 @@ VERIFIER_HELP = "Verifier: a name or a file. Default: the bundled one of these m
 
 
 class Settings:
-    """The settings that all modes have. A mode overrides what differs."""
+    """Base class of a mode's settings; a mode overrides the properties in which it differs."""
 
     mode: ClassVar[str]
     """The name of the mode."""
@@ -44,73 +44,73 @@ class Settings:
 
     @property
     def goes_alone(self) -> bool:
-        """Whether the device answers without the other side while it is away."""
+        """Whether the device answers without the cloud while the cloud is lost."""
         return self.on_loss == "alone"
 
     @property
     def late(self) -> bool:
-        """Whether the device reads the question only when the first prediction is wanted."""
+        """Whether the device's model reads the question only in the answer's first forward."""
         return False
 
     @property
     def needs_all(self) -> bool:
-        """Whether every other side must be connected before a question is answered."""
+        """Whether all peers, not only one, must be connected before a question is answered."""
         return False
 
     @property
     def weighs(self) -> str:
-        """The option by which the mode weighs other sides, as text; "" if the user weighs them."""
+        """The option by which the mode weighs workers, as text; "" if the user sets the weights."""
         return ""
 
     @property
     def keeps_drafts(self) -> bool:
-        """Whether the device sends target tokens, but no drafts and no distributions."""
+        """Whether the device sends decided tokens only, without its drafts and distributions."""
         return False
 
     @property
     def redacts(self) -> bool:
-        """Whether the device withholds some target tokens, not only its drafts."""
+        """Whether the device withholds some decided tokens from the cloud, and all its drafts."""
         return False
 
     @property
     def pads(self) -> bool:
-        """Whether every frame is padded to one of a few sizes."""
+        """Whether every frame on the wire is padded to one of a few sizes."""
         return False
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """(seconds of a tick, 0 if no constant rate; ticks of which it lasts a multiple)."""
+        """Constant rate: (seconds per tick, 0 for none; n: traffic lasts a multiple of n ticks)."""
         return 0.0, 0
 
     @property
     def relevance_floor(self) -> float | None:
-        """The relevance floor of questions that set none; None if they have none then."""
+        """The least cosine of a document that is read, if a question sets none; None: no bound."""
         return None
 
     @property
     def unranked(self) -> str | None:
-        """Why the device does not know the target's probabilities; None if it does."""
+        """Why the device cannot return tokens' probabilities (`top_logprobs`); None if it can."""
         return "in this mode the device does not know the target's distribution"
 
     @property
     def level(self) -> Disclosure | None:
-        """The level of disclosure; None in a mode that has only one."""
+        """The disclosure level: what the cloud receives. None in a mode that has only one."""
         return None
 
     @property
     def levels(self) -> "Sequence[Settings]":
-        """These settings, then the same at each level that discloses less, if the rest permits."""
+        """These settings, then copies for each stricter disclosure level that the rest permits."""
         return (self,)
 
 
 def check_codec(name: str, *, because: str = "") -> None:
-    """Raise DragonError for an unknown codec or, with `because`, for one without distributions."""
+    """Raise DragonError for an unknown codec; with `because`, also if it sends no distributions."""
     if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
 
 
 def check_verifies(name: str, code: str) -> None:
-    """Raise DragonError if the rule `name` verifies with distributions and the codec sends none."""
+    """Raise DragonError if rule `name` verifies by distributions, and codec `code` sends none."""
     check_codec(code)
     sends = codec(code, 2).sends_distributions
     if speculative_rule(name, Noise(0), Sampler()).sends_distributions and not sends:
@@ -127,10 +127,10 @@ UNREAD = (
 
 
 class Host(Protocol):
-    """A side as it prepares the resources of a mode.
+    """The interface of a side (device or cloud) from which a mode prepares its Resources.
 
-    `marker` are the tokens that another side reads for withheld ones, `profile` is the side's
-    offline decode profile, if it has one.
+    `marker` are the tokens that the cloud gets for withheld ones, `profile` is the side's offline
+    decode profile, or None.
     """
 
     @property
@@ -145,20 +145,20 @@ class Host(Protocol):
     def profile(self) -> DecodeProfile | None: ...
 
     def controller(self, name: str) -> Controller:
-        """Return the controller that `--controller` calls `name`. Raises ControlError."""
+        """Return the Controller of blocks that `--controller` calls `name`. Raises ControlError."""
 
     def verifier(self, file: str | None, target: str) -> TokenVerifier:
-        """Return the verifier in `file`, or if None one for the target model of that fingerprint.
+        """Return the trained verifier in `file`; if None, the one for the target model `target`.
 
-        Raises ControlError if none fits the two models.
+        `target` is the model's fingerprint. Raises ControlError if none fits the two models.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Counterpart:
-    """Another side: its `weight` in the mixture, above 0, and the fingerprint of its model.
+    """A peer, for `ModeEntry.prepare`: its `weight` in the mixture, above 0, and its model.
 
-    `fingerprint()` raises DragonError while the side is not connected.
+    `fingerprint()` returns its model's fingerprint. Raises DragonError while it is not connected.
     """
 
     weight: float
@@ -167,7 +167,7 @@ class Counterpart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """What a side needs for an answer besides question and settings; each mode adds its own.
+    """What a side needs for answers besides question and settings; each mode adds its own fields.
 
     `vocabulary` counts tokens; `marker` are the tokens that the cloud reads for withheld ones.
     """
@@ -178,7 +178,7 @@ class Resources:
 
     @classmethod
     def of(cls, host: Host, **own: Any) -> Self:
-        """Return resources with the host's parts of any mode, and the `own` fields of this mode."""
+        """Return resources with the fields that all modes have, from `host`, and the mode's `own`."""
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 
@@ -187,15 +187,15 @@ R = TypeVar("R", bound=Resources)
 
 
 class ModeEntry(ABC, Generic[S, R]):
-    """What the rest of the program knows of one mode.
+    """One mode for the rest of the program: its properties, and factories of its objects.
 
     Attributes:
         settings: the class of its settings.
         help: a line for the help of `--mode`.
         model: the device's default model.
-        exact: whether each token of the text is the target token.
-        several: whether the other sides are workers that the user names, not one cloud.
-        unread: what the device's documents are for if the text is not drawn from them, else None.
+        exact: whether each token of the text is the target token of its step.
+        several: whether the peers are workers that the user names, not one cloud.
+        unread: a note for users if answers do not come from the device's documents, else None.
     """
 
     settings: type[S]
@@ -211,30 +211,30 @@ class ModeEntry(ABC, Generic[S, R]):
 
     @abstractmethod
     def device(self, question: Question, settings: S, resources: R) -> Mode:
-        """Return a new Mode for one answer on the device."""
+        """Return a new Mode, the state machine of one answer, for the device."""
 
     @abstractmethod
     def cloud(self, question: Question, settings: S, resources: R) -> Mode:
-        """Return a new Mode for one answer on a cloud or worker."""
+        """Return a new Mode, the state machine of one answer, for a cloud or worker."""
 
     @abstractmethod
     def prepare(self, host: Host, others: Mapping[str, Counterpart], settings: S) -> R:
-        """Return the resources of `host`; `others` are its other sides by name, none on a cloud.
+        """Return the Resources of `host` for its answers; `others` are its peers, none on a cloud.
 
         Raises DragonError for parts that do not fit the models.
         """
 
     def check(self, settings: S, model: str) -> None:
-        """Check the files that settings name, if any, before a model of that name is loaded.
+        """Check the files that `settings` name, if any, before the model called `model` is loaded.
 
         Raises ControlError for a file that does not hold what the settings say.
         """
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the resources after an answer with these records; by default the same ones."""
+        """Return the next answer's resources, given this answer's records; by default the same."""
         return resources
 
     @abstractmethod
     def statistics(self, answer: AnswerCounts) -> dict[str, Any]:
-        """Return the statistics of an answer that only this mode has, by name."""
+        """Return the statistics that this mode adds to those of every answer, by name."""

@@ -1,11 +1,11 @@
 """Approximate verification (SPEC 4; SPRINTER): a trained verifier replaces the cloud's model.
 
-The device shows what its verifier lets pass, and asks the cloud about the first token that it does
-not. Fewer calls of the large model, but **the text is not exactly the cloud model's**: it follows a
-mixture of both models (Theorem 1). It is the one mode of which that is true.
+The device shows tokens that its verifier accepts, and asks the cloud about the first other token.
+The cloud's model runs less often, but **the text is not exactly the cloud model's**: it follows a
+mixture of both models (Theorem 1). No other mode is approximate.
 
-Verifiers are trained where both models read the same text. Of what only the cloud's documents say
-they know nothing: a device that has no document for a question may never ask the cloud about it.
+Verifiers are trained on texts that both models read. They know nothing of the cloud's documents: a
+device that has no document for a question may never ask the cloud about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,9 +53,8 @@ from dragonrt.traces.counts import AnswerCounts
 class SprinterSettings(Settings):
     """Mode sprinter: a trained verifier replaces the cloud's model (SPEC 4). Approximate.
 
-    A drafted token that the verifier finds acceptable with a probability below `threshold` goes to
-    the cloud, and so does the last one of `run_length` tokens in a row of which the cloud has
-    verified none.
+    A drafted token goes to the cloud if the verifier's probability that it is acceptable is below
+    `threshold`. So does the last of `run_length` tokens in a row without a verdict of the cloud.
     """
 
     mode: ClassVar[str] = "sprinter"
@@ -83,7 +82,7 @@ class SprinterSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprinterResources(Resources):
-    """What a side needs in mode sprinter; `verifier`, on a device, is trained for both models."""
+    """What a side needs in mode sprinter; a device needs a `verifier`, trained for both models."""
 
     verifier: TokenVerifier | None = None
 
@@ -97,11 +96,11 @@ class _Drafted:
 
 
 class SprinterDrafting(Drafting):
-    """Drafts tokens until the verifier rejects one (SPRINTER Algorithm 2).
+    """Drafts tokens on the device until the verifier rejects a token (SPRINTER Algorithm 2).
 
-    A token that the verifier lets pass is decided at once. One that it rejects goes to the cloud
-    with the tokens that were decided since the cloud's last verdict, as a block of one token: the
-    cloud reads them all and decides that one. At the end of the answer nothing is sent.
+    A token that the verifier accepts is decided at once. A rejected token goes to the cloud as a
+    block of one token, with the tokens decided since the cloud's last verdict; the cloud reads them
+    all and decides the rejected one. At the end of the answer nothing is sent.
     """
 
     hidden = True
@@ -188,7 +187,7 @@ class SprinterDrafting(Drafting):
 
 
 class SprinterJudging(Judging):
-    """Accepts or replaces the one token of a block, with which the text continues."""
+    """On the cloud: accepts or replaces the only token of a block, and the text continues there."""
 
     adds_token = False
 
@@ -214,7 +213,7 @@ class SprinterJudging(Judging):
 
 
 class SprinterMode(VerifiedMode[SprinterSettings, SprinterResources]):
-    """Mode sprinter, the only one whose text is approximate."""
+    """The ModeEntry of sprinter, the only mode whose text is approximate."""
 
     settings, judging = SprinterSettings, SprinterJudging
     help = "a trained verifier accepts drafts, so the text is approximate"

@@ -1,13 +1,12 @@
-"""The cloud's part of every mode in which the other side drafts blocks (SPEC 2 - 4).
+"""The cloud's part of every mode in which the device drafts blocks (SPEC 2 - 4).
 
     block --follows the text--> read --its tokens--> one forward --verified--> Verdict or Upload
     no block waits --tokens decoded--> Target
 
-Blocks wait in a bounded inbox and are answered in order. One that follows another text than the
-decided one was drafted ahead on a wrong guess: it is dropped without an answer, as its device
-knows. If the mode lets it, the cloud decodes by itself while no block waits, perhaps along what
-prompt lookup finds. A late block is verified by those tokens as far as they go; one that they
-contradict is dropped, too.
+Blocks wait in a bounded inbox and are answered in order. A block that was drafted ahead on a wrong
+guess is dropped without an answer: by an earlier answer its device knows this. If the mode permits,
+the cloud decodes by itself while no block waits, also along tokens of prompt lookup. A late block
+is verified by the decoded tokens first, and dropped if they contradict it.
 """
 
 from abc import ABC, abstractmethod
@@ -48,7 +47,7 @@ LARGEST_READING = 2**27
 
 
 class Judging(ABC):
-    """Reads and answers blocks on a cloud in one mode: pure, so that it may run beside the loop."""
+    """How a cloud decodes and answers blocks in one mode: pure, to run outside the event loop."""
 
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
@@ -59,7 +58,7 @@ class Judging(ABC):
     codec: Codec
 
     def read(self, block: Block) -> ReadBlock:
-        """Return the decoded content of a Block. Raises DragonError for one that cannot be read."""
+        """Decode the payload of a Block message. Raises DragonError if it cannot be decoded."""
         size, longest = len(block.payload), self.codec.longest
         if size > longest:
             raise ModeError(
@@ -72,12 +71,12 @@ class Judging(ABC):
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
         """Return a VerifyResult or Uploads; `predictions[n]` is for the step `block.step + n`.
 
-        After a VerifyResult the text goes on with the accepted tokens and its token, after Uploads
-        with the tokens that the next block gives as decided.
+        A VerifyResult continues the text by the accepted tokens and its token. After Uploads the
+        text continues by the tokens that the next block lists as decided.
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:
-        """Return the token of `step` without a block. A mode that `decodes` implements it."""
+        """Return the token that the cloud decodes at `step` without a block, if it `decodes`."""
         raise NotImplementedError
 
 
@@ -104,9 +103,9 @@ class _Found:
 
 
 class BlockVerifier(Mode):
-    """The Mode of a cloud: verifies a device's blocks one by one by a Judging.
+    """The Mode of a cloud: verifies a device's blocks one by one, as its Judging says.
 
-    If the Judging `decodes`, a block is decoded at once when it comes, so it must be short.
+    If the Judging `decodes`, a block's payload is decoded on the event loop, so it must be short.
     """
 
     def __init__(self, judging: Judging, question: Question, resources: Resources) -> None:
@@ -387,7 +386,7 @@ class BlockVerifier(Mode):
 
 
 class VerifiedMode(ModeEntry[S, R]):
-    """A mode whose cloud verifies the device's blocks; `judging` returns an answer's own rule."""
+    """A ModeEntry whose cloud verifies the device's blocks; `judging` makes an answer's Judging."""
 
     judging: Callable[[Question, S, R], Judging]
 

@@ -1,15 +1,15 @@
 """Keyed randomness: every number is a pure function of (seed, purpose, side, step) (SPEC 0).
 
-Nothing is consumed in order, so arrival, retries and rollbacks cannot change a number. Both sides
-have the seed, so each can compute the other's numbers.
+No number depends on the order of calls, so arrival, retries and rollbacks cannot change it. Both
+sides have the seed, so each can compute the other's numbers.
 
-Single words come from Philox4x64-10 (Salmon et al., 2011) at chosen counters; numpy's gives a whole
-stream. A stream has blocks of four words; block b is a function of the key and the counter b + 1. A
-race over a large vocabulary needs about a dozen words, and computing all takes longer.
+Philox4x64-10 (Salmon et al., 2011) gives single 64-bit words at chosen counters; numpy's Philox
+gives a whole stream. Block b of a stream has four words, a function of the key and the counter b +
+1. A race over a large vocabulary needs about a dozen words, so computing all takes longer.
 
-A race is argmax p(x) / E(x), an exact sample of p (SPEC 1.2). Two distributions raced with the same
-noise agree if they are close. `race` is the definition; the others find the same winner with fewer
-logarithms.
+A race is argmax p(x) / E(x), an exact sample of p (SPEC 1.2). Two distributions that race with the
+same noise agree if they are close. `race` is the definition; the others find the same winner with
+fewer logarithms.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ROUNDS = 10
 
 
 def philox_words(key: tuple[int, int], step: int, words: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the words of a random stream at the places `words`, int64 [K] of 0 … 2^62: uint64 [K].
+    """Return the 64-bit words number `words` of a random stream: int64 [K] gives uint64 [K].
 
     The stream is that of numpy's Philox with `key` and the counter (0, `step`, 0, 0).
     """
@@ -74,7 +74,7 @@ def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
 
 
 class Purpose(IntEnum):
-    """The use of a random number. The values are part of the protocol: never reuse one, nor 7."""
+    """What a random number is for; part of its key and the protocol: never reuse a value, nor 7."""
 
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft
@@ -89,7 +89,7 @@ class Noise:
     """The random numbers of one answer, keyed by its `seed`, an unsigned 64-bit integer.
 
     Philox is keyed with (seed, purpose and side) and its counter starts at (0, step, 0, 0), so no
-    two streams overlap. May be used from several threads. Raises SamplingError for another seed.
+    two streams overlap. Thread-safe. Raises SamplingError for a seed out of range.
     """
 
     __slots__ = ("_seed",)
@@ -102,7 +102,7 @@ class Noise:
     def exponentials(
         self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        """Return E_t(x) ~ Exp(1), above 0, of step t: of `ids`, float64 [K], or all tokens, [V].
+        """Return the noise E(x) ~ Exp(1), above 0, of a step: of tokens `ids`, [K], or all, [V].
 
         A token's value does not depend on the size of the vocabulary or on the side.
         """
@@ -114,7 +114,7 @@ class Noise:
         return _exponential(self._race_bits(step, vocabulary)[ids])
 
     def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
-        """Return all tokens with E_t(x) < `bound`, int64, increasing, and maybe a few just above.
+        """Return all tokens x with noise E(x) < `bound`, ascending, and maybe a few just above it.
 
         Costs one comparison per token, not a logarithm: E(x) < bound is u(x) > exp(-bound).
         """
@@ -138,11 +138,11 @@ class Noise:
         return found[2] if found and found[:2] == (self._seed, step) else None
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
-        """Return a number uniform in [0, 1), of `side` or, if None, the same for both sides."""
+        """Return the random number in [0, 1) of a purpose and step: `side`'s, or if None common."""
         return int(self._stream(purpose, side, step).random_raw() >> 11) * 2.0**-53
 
     def seed_of(self, part: int) -> int:
-        """Return the seed of a question's part, counted from 0; part 0 has the question's own."""
+        """Return the seed of sub-question `part`, counted from 0; part 0 has the answer's seed."""
         return int(self._stream(Purpose.PART, None, part).random_raw()) if part else self._seed
 
     def _stream(self, purpose: Purpose, side: Side | None, step: int) -> Philox:
@@ -180,7 +180,7 @@ _SPARSE = 8  # at most this share of the tokens is worth listing
 
 
 def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
-    """Return argmax p(x) / E(x), ties: the lowest id; E are `exponentials`, Exp(1), float64 [V]."""
+    """Return argmax p(x) / E(x), ties: the lowest id; `exponentials` are all E(x), float64 [V]."""
     scores = p.probabilities / exponentials[p.ids]
     position = int(scores.argmax())
     listed = int(p.ids[position])
@@ -193,7 +193,7 @@ def race(p: Distribution, exponentials: NDArray[np.float64]) -> int:
 
 
 def race_at(noise: Noise, step: int, p: Distribution) -> int:
-    """Return argmax p(x) / E(x), an exact sample of `p`; E are the exponentials of `step`."""
+    """Return argmax p(x) / E(x), a sample of `p`; `noise` gives the exponentials E of `step`."""
     if p.rest == 0:
         return _winner(noise, step, p.vocabulary, p.ids, p.probabilities)
     if p.vocabulary <= _FEW:
@@ -205,7 +205,7 @@ def race_at(noise: Noise, step: int, p: Distribution) -> int:
 
 
 def race_dense(noise: Noise, step: int, p: NDArray[np.floating[Any]]) -> int:
-    """Return the same as `race_at`, given the probabilities of all tokens, floating [V]."""
+    """Return the same token as `race_at`, given the probabilities of all tokens, floating [V]."""
     if np.count_nonzero(p > 0) > max(1, p.size // _SPARSE):
         return _winner(noise, step, p.size, None, p)
     possible = np.flatnonzero(p)

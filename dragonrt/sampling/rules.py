@@ -1,4 +1,4 @@
-"""The rules: what a side drafts, what two drafts decide, and what verifies a block.
+"""The rules: how a side drafts, how two drafts give the target token, and how a block is verified.
 
 A rule is a pure function of its arguments and the keyed noise. Aggregation (SPEC 1 - 1.2) names the
 device and the cloud, not "local" and "remote", so both sides compute the same target.
@@ -29,9 +29,9 @@ from dragonrt.side import Side
 
 
 def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
-    """Return η = softmax([h̃_device, h̃_cloud]), always in this order (DRAGON Eq. 4).
+    """Return the weights (device, cloud) of the mixture: the softmax of h̃ (DRAGON Eq. 4).
 
-    The arguments are log-sum-exps over each side's documents, -inf for a side without documents.
+    The arguments h̃ are log-sum-exps of each side's relevances, -inf for a side without documents.
     The bits equal those of `relevance_weights`. Raises SamplingError if no softmax exists.
     """
     difference = h_device - h_cloud
@@ -44,7 +44,7 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
 
 
 def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:
-    """Return the softmax of any number of workers' h̃, in their order; see `side_weights`.
+    """Return the mixture weights of any number of workers: the softmax of their h̃, in order.
 
     A worker without documents has -inf and the weight 0. Raises SamplingError if no softmax exists.
     """
@@ -71,7 +71,7 @@ class Candidate:
 
 
 class Rule(ABC):
-    """Draws drafts, and computes the target token from the drafts of both sides."""
+    """A rule of aggregation: how each side drafts, and how both drafts give the target token."""
 
     name: ClassVar[str]
 
@@ -85,7 +85,7 @@ class Rule(ABC):
 
     @abstractmethod
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """Return the token that `side` drafts at `step`; `p` is what the codec makes of `shape`."""
+        """Return the token that `side` drafts at `step` from `p`, its distribution after codec."""
 
     @abstractmethod
     def target(
@@ -95,7 +95,7 @@ class Rule(ABC):
 
 
 class Coupled(Rule):
-    """Both sides draw with the same noise E (SPEC 1.2); the sampler acts on the mixture.
+    """The default rule: both sides draw with the same noise E (SPEC 1.2), sampler after mixing.
 
     The target is argmax p_t(x) / E(x) of the mixture p_t: the drafted tokens do not matter.
     """
@@ -196,7 +196,7 @@ RULES: dict[str, type[Rule]] = {each.name: each for each in (Coupled, Algorithm1
 
 
 def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:
-    """Return the rule of RULES with this name. Raises SamplingError for another name."""
+    """Return the aggregation rule called `name` in RULES. Raises SamplingError for other names."""
     if name not in RULES:
         raise SamplingError(f"unknown rule {name!r}; valid are {', '.join(RULES)}")
     return RULES[name](noise, sampler)
@@ -238,7 +238,7 @@ def corrected(
 
 @dataclass(frozen=True, slots=True)
 class VerifyResult:
-    """A verified block: its first `accepted` tokens, then `token`.
+    """The result of verifying a block: its first `accepted` tokens are decided, then `token`.
 
     `token` replaces the first rejected token or, if all are accepted, follows the block.
     """
@@ -248,12 +248,12 @@ class VerifyResult:
 
 
 class SpeculativeRule(ABC):
-    """Drafts the tokens of a block and verifies the block.
+    """A rule of speculative decoding: how to draft the tokens of a block, and to verify them.
 
     Attributes:
         name: the rule's name for `speculative_rule`.
         sends_distributions: `verify` needs the distributions that the tokens were drafted from.
-        drafts_from_quantized: `draft` takes the distribution as the codec gives it, not before it.
+        drafts_from_quantized: `draft` needs the distribution after the codec, not before it.
     """
 
     name: ClassVar[str]
@@ -264,15 +264,15 @@ class SpeculativeRule(ABC):
         self._noise, self._sampler = noise, sampler
 
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return a model's distribution `p` after the sampler, float64 [V], to encode or verify."""
+        """Apply the sampler to a model's distribution `p`, [V]; return it to encode or verify."""
         return self._sampler.dense(p)
 
     @abstractmethod
     def draft(self, step: int, q: Distribution) -> int:
-        """Return the token that is drafted at `step` from `q`."""
+        """Return the token that the device drafts at `step`, given its distribution `q`."""
 
     def guess(self, step: int, q: Distribution) -> int:
-        """Return argmax q(x) / E(x), a guess of the verifier's token `step` after accepted ones."""
+        """Guess the token that the verifier will add at `step` after accepted drafts, from `q`."""
         return race_at(self._noise, step, q)
 
     @abstractmethod
@@ -283,7 +283,7 @@ class SpeculativeRule(ABC):
         q: Sequence[Distribution] | None,
         p: Callable[[int], NDArray[np.floating[Any]]],
     ) -> VerifyResult:
-        """Return how many of `tokens` are accepted, and the next token. They begin at step `first`.
+        """Verify drafted `tokens` from step `first` on; return how many pass, and the next token.
 
         `q` has the distribution that each token was drafted from. `p(i)` returns the verifier's of
         step `first + i` after `shape`, [V]; it is called in order, up to the first rejected token
@@ -292,7 +292,7 @@ class SpeculativeRule(ABC):
 
 
 class Rejection(SpeculativeRule):
-    """Accepts x if u < p(x)/q(x), else draws from the residual: the text is exact in law.
+    """Accepts a draft x if u < p(x)/q(x), else redraws it: the text is distributed exactly as `p`.
 
     The token after an accepted block is drawn with noise that both sides have, so that the drafter
     can guess it. The text depends on the seed, `q` and the ends of the blocks.
@@ -371,7 +371,7 @@ SPECULATIVE_RULES: dict[str, type[SpeculativeRule]] = {
 
 
 def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:
-    """Return the rule of SPECULATIVE_RULES with this name. Raises SamplingError for another."""
+    """Return the speculative rule with this name in SPECULATIVE_RULES. SamplingError for others."""
     if name not in SPECULATIVE_RULES:
         raise SamplingError(f"unknown rule {name!r}; valid are {', '.join(SPECULATIVE_RULES)}")
     return SPECULATIVE_RULES[name](noise, sampler)

@@ -22,9 +22,9 @@ TopP = Annotated[float, Meta(gt=0, le=1)]
 class Sampler:
     """Sampling parameters: temperature, then top-k, then top-p of the rest, then min-p.
 
-    Call it with a distribution to get the one to draw from. `temperature` 0 keeps the most likely
-    token alone; `top_k` 0, `top_p` 1 and `min_p` 0 keep all. `top_p` keeps the token that crosses
-    it. Ties go to the lower id. Raises SettingError for parameters out of range.
+    Call the sampler with a model's distribution to get the distribution to draw from. `temperature`
+    0 keeps the most likely token alone; `top_k` 0, `top_p` 1 and `min_p` 0 keep all. `top_p` keeps
+    the token that crosses it. Ties go to the lower id. Raises SettingError for values out of range.
     """
 
     temperature: Temperature = setting(
@@ -57,7 +57,7 @@ class Sampler:
         return Distribution(p.ids[kept], weights / weights.sum(), 0.0, p.vocabulary)
 
     def dense(self, p: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-        """Return the probabilities to draw from, float64 [V], given the model's, floating [V]."""
+        """Return the probabilities to draw from, float64 [V], given a model's `p`, floating [V]."""
         if self.temperature != 0 and not self._truncates:
             weights = self._heated(p)
             weights /= weights.sum()
@@ -119,7 +119,7 @@ class Sampler:
 
 
 def most_likely(p: Distribution) -> int:
-    """Return argmax p(x); ties: the lowest id."""
+    """Return the token with the largest probability, argmax p(x); ties: the lowest id."""
     position = int(p.probabilities.argmax())
     listed = int(p.ids[position])
     if p.rest == 0:
@@ -132,8 +132,8 @@ def most_likely(p: Distribution) -> int:
 def sample(p: Distribution, u: float) -> int:
     """Return the token that `p` gives for a random number `u`, uniform in [0, 1).
 
-    It is found in the cumulated probabilities, of the listed tokens by id, then of the others.
-    `p` need not sum to 1.
+    It is found in the cumulated probabilities: the listed tokens by id, then the other tokens. `p`
+    need not sum to 1.
     """
     cumulated = p.probabilities.cumsum()
     listed_mass = float(cumulated[-1])

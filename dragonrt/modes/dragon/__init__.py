@@ -1,10 +1,10 @@
-"""Mode dragon (SPEC 1; DRAGON): both sides draft ahead and decide every token by their mixture.
+"""Mode dragon (SPEC 1; DRAGON): both sides draft ahead, and decide each token by their mixture.
 
-machine     own drafts, their drafts, decide, roll back       Dragon
-planner     which forward is next, and the drafts it gives    Planner
-drafts      the drafts at hand, by step and prefix hash       DraftQueue
-decision    two drafts of a step become its target            Decision
-placement   one side decides, and hands over                  Placement
+machine     drafts of both sides, decisions, rollback          Dragon
+planner     the next forward, and the drafts from it           Planner
+drafts      drafts by step and prefix hash                     DraftQueue
+decision    two drafts of a step become its target token       Decision
+placement   if only one side decides: which one is next        Placement
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from dragonrt.traces.counts import AnswerCounts
 
 
 class DragonMode(ModeEntry[DragonSettings, DragonResources]):
-    """The default mode: both sides draft, and their distributions are mixed."""
+    """The ModeEntry of dragon, the default: both sides draft, and their distributions are mixed."""
 
     settings = DragonSettings
     help = "both sides answer from their documents"

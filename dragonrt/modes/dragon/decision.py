@@ -1,7 +1,4 @@
-"""Turn two drafts of a step into its target: at once if that is quick, as a Work if it is not.
-
-A codec transmits the whole quantized distribution, so any two drafts of a step decide it.
-"""
+"""Computes a step's target token from both sides' drafts: at once if quick, else as a Work."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +33,7 @@ REMEMBERED = 512
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decided token, the drafts of its step if known, and their mixture if it was computed."""
+    """A decided token, its step's drafts if known, and their mixture if it was computed."""
 
     step: int
     token: int
@@ -46,7 +43,7 @@ class Decided:
     ruling: Ruling = DISCLOSED
 
     def event(self, side: Side, cause: Cause, waited: float, share: float) -> TokenDecided:
-        """Return the event on `side`, `waited` in seconds; `share` counts if nothing is mixed."""
+        """Return the TokenDecided event of this token; `share` is used if no mixture is known."""
         token, mixed, carrier = self.token, self.mixed, None
         own = theirs = None  # whether each side drafted the token, if that is known
         if self.own is not None:
@@ -71,7 +68,7 @@ class Decided:
 
 
 def guards_of(setup: DragonSetup) -> Guards | None:
-    """Return what guards a device's tokens if it sends no drafts, else None (SPEC 1.10, 1.11)."""
+    """Return the Guards that limit what a device's tokens disclose; None if its drafts are sent."""
     question, settings = setup.question, setup.settings
     if not setup.keeps_drafts:
         return None
@@ -83,7 +80,7 @@ def guards_of(setup: DragonSetup) -> Guards | None:
 
 
 class Decision:
-    """Computes the target tokens of one answer from both sides' drafts."""
+    """Computes the target token of each step of one answer from both sides' drafts."""
 
     def __init__(self, setup: DragonSetup) -> None:
         self._setup = setup
@@ -100,9 +97,9 @@ class Decision:
         """Moving averages of how often each side's draft becomes the target."""
 
     def received(self, message: Draft) -> SideDraft:
-        """Return the other side's draft; its distribution is decoded only if that is quick.
+        """Convert the peer's Draft to a SideDraft; decode its distribution only if that is quick.
 
-        Raises CodecError, and ModeError for a draft that no codec made.
+        Raises CodecError, and ModeError for a token or a length that no codec gives.
         """
         vocabulary, payload = self._setup.codec.vocabulary, message.payload
         if message.token >= vocabulary:
@@ -122,7 +119,7 @@ class Decision:
         )
 
     def at_once(self, own: SideDraft, theirs: SideDraft) -> Decided | None:
-        """Return the target of a step's drafts; None if mixing is too slow for the event loop."""
+        """Mix a step's two drafts to its target; None if that is too slow for the event loop."""
         longest = max(len(own.payload), len(theirs.payload))
         if self._light is None or self.left <= 0 or longest > LIGHT_BYTES:
             return None
@@ -130,7 +127,10 @@ class Decision:
         return self._mixed(own, theirs)
 
     def work(self, own: SideDraft, theirs: SideDraft, peer: str) -> Work:
-        """Return the Work that mixes both sides' distributions of a step and decides its token."""
+        """Return the Work that decodes and mixes a step's two drafts, if `at_once` gave None.
+
+        If the draft `theirs`, from `peer`, cannot be decoded, the session with the peer ends.
+        """
 
         def postprocess(_: Sequence[Prediction]) -> Decided:
             found = theirs
@@ -142,7 +142,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return the target token of two drafts of a step; None if that is slow to compute."""
+        """Return the target token of two drafts, maybe cached; None if that is slow to compute."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -157,9 +157,10 @@ class Decision:
     def compared(
         self, device: float | None, cloud: float | None, *, expected: bool = False
     ) -> None:
-        """Add a sample per side to `acceptance`: expected by DRAGON Eq. 5, or observed.
+        """Add a sample for each side to the moving averages `acceptance`; None adds nothing.
 
-        An observed one is 1 or 0, None without a draft. `DragonSetup.expects` says which are used.
+        A sample is 1 or 0 for an accepted or rejected draft or, if `expected`, by DRAGON Eq. 5.
+        `DragonSetup.expects` says which kind is used; the other kind is ignored.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):
@@ -199,7 +200,7 @@ def ranked(
 ) -> Sequence[TokenRanked]:
     """Return an event with the target's probability of `token` and its `count` likeliest tokens.
 
-    Without `theirs` the own distribution is the target. Empty if a distribution is not decoded.
+    Without `theirs`, the target is the distribution of `own`. Empty if one is not decoded yet.
     """
     drafts = [own] if theirs is None else [own, theirs]
     known = [each.distribution for each in drafts if each.distribution is not None]

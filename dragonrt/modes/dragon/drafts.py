@@ -1,8 +1,7 @@
-"""The messages of mode dragon, and the drafts at hand of each side (SPEC 1.3).
+"""The messages of mode dragon, and both sides' drafts, looked up by step and prefix hash.
 
-A draft of step `t` carries a 64-bit hash of the tokens it was conditioned on. By step and hash it
-is looked up: nothing else, no step number alone and no order of arrival, decides whether it may be
-aggregated.
+A draft of step `t` carries a 64-bit hash of the tokens it was conditioned on (SPEC 1.3). It may be
+aggregated if step and hash match; the order of arrival does not matter.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -40,12 +39,12 @@ LARGEST_LOSS = 100.0
 class Draft(SessionMessage, frozen=True):
     """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
-    `prefix_hash` is that of the text before `step`, `relevance` the sender's h̃, `payload` the
+    `prefix_hash` is the hash of the text before `step`, `relevance` the sender's h̃, `payload` the
     codec's bytes. `kept` is the logarithm of the share of its weight that the sender keeps in a
     value, below 0 if some of its documents do not give the value (SPEC 5). The sender has decided
-    the first `step - ahead` tokens; `decided_hash` is the low half of their hash. A scheduler uses
-    the times in microseconds: `decode_us` of the forward (0: none), `time_us` of the sending, and
-    `echo_us`, for which see RoundTrip.
+    the first `step - ahead` tokens; `decided_hash` is the low half of their hash. Times are in
+    microseconds, for the scheduler: `decode_us` of the forward (0: none), `time_us` of sending, and
+    `echo_us` (see RoundTrip).
     """
 
     step: Step
@@ -71,9 +70,9 @@ class Draft(SessionMessage, frozen=True):
 
 @message(16, early=True, discloses=lambda message, marker: NOTHING)
 class Coefficients(SessionMessage, frozen=True):
-    """The sender's expected time for a draft of step t: k_a / k_b · t + k_c seconds (SPEC 1.4).
+    """The sender's decode profile: a draft of step t takes k_a / k_b · t + k_c seconds (SPEC 1.4).
 
-    A side sends them once a session if the placement is greedy: so both sides schedule alike.
+    With greedy placement each side sends it once a session, so both sides schedule alike.
     """
 
     k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
@@ -100,11 +99,11 @@ BYTES_PER_STEP = 512 * 1024
 
 
 class DraftQueue:
-    """One side's drafts of the undecided steps: the newest of each step, after several prefixes.
+    """One side's drafts of the undecided steps, looked up by step and prefix hash.
 
-    At most PREFIXES_PER_STEP are kept of a step, as many as have BYTES_PER_STEP together, and the
-    newest one in any case. The window has `window` steps from the first undecided one on. `end` is
-    the first step behind the window; an honest side sends no draft from there on.
+    Of each step it keeps the newest drafts, at most PREFIXES_PER_STEP with BYTES_PER_STEP together,
+    but at least one. Undecided steps lie below `end`, which is `window` steps from the first one;
+    an honest side sends no draft of step `end` or later.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:
@@ -114,7 +113,7 @@ class DraftQueue:
         self._drafts: dict[int, dict[int, SideDraft]] = {}
 
     def put(self, draft: SideDraft) -> None:
-        """Add a draft unless its step is decided; drop the step's oldest ones above the bounds."""
+        """Add a draft unless its step is decided; drop the step's oldest drafts above a bound."""
         if draft.step < self._decided:
             return
         kept = self._drafts.setdefault(draft.step, {})
@@ -132,7 +131,7 @@ class DraftQueue:
         return kept.get(prefix_hash) if kept else None
 
     def decide(self, step: int) -> None:
-        """Drop the drafts of `step`, the first undecided one; the window then begins behind it."""
+        """Drop the drafts of `step`, the first undecided step, which is now decided; move `end`."""
         self._drafts.pop(step, None)
         self._decided = step + 1
         self.end = self._decided + self._window
@@ -149,9 +148,9 @@ class DraftQueue:
 
 
 class Transcript:
-    """The decided text as the other side has it: all of it here, where nothing is withheld.
+    """The decided text as the peer has it; in this base class the peer has all of it.
 
-    `prefix` has the `length` tokens that the other side has, then the drafts of this side.
+    `prefix` has the `length` decided tokens that the peer has, then this side's drafts.
     """
 
     def __init__(self, prefix: TokenPrefix, length: int) -> None:
@@ -159,22 +158,23 @@ class Transcript:
         self.length = length
 
     def place(self, step: int) -> tuple[int, int]:
-        """Return the other side's (step, prefix hash) of the token after `step` tokens here.
+        """Convert `step`, counted in this side's text, to the peer's (step, prefix hash).
 
-        Tokens that are not decided yet count as disclosed.
+        Undecided tokens count as disclosed.
         """
         return step, self.prefix.hashes[step]
 
     def append(self, token: int, withheld: bool) -> range:
-        """Take the next decided token. Return the other side's steps that it decides."""
+        """Add a decided token, or a marker if `withheld`; return the peer's steps it decides."""
         self.length += 1
         return range(self.length - 1, self.length)
 
 
 class Redacted(Transcript):
-    """The decided tokens of `text` with one `marker` for each run of withheld ones: r(x).
+    """The decided text as the cloud has it: `marker` replaces each run of withheld tokens.
 
-    `prefix` must be empty at first; it gets r(x), then drafts. The first `decided` are withheld.
+    `prefix`, empty at first, gets this text, then drafts; `text` is the device's. Its first
+    `decided` tokens are withheld.
     """
 
     def __init__(
@@ -212,9 +212,9 @@ class Redacted(Transcript):
 class Drafts:
     """The text of an answer at one side, and the drafts of both sides.
 
-    `prefix` has the `decided` tokens, then those that this side drafts along. `own` and `theirs`
-    are this and the other side's drafts; `transcript` is the text as the other side has it: with
-    `marker`, if given, in place of withheld tokens.
+    `prefix` has the `decided` tokens, then this side's drafted sequence. `own` and `theirs` are the
+    queues of this side's and the peer's drafts. `transcript` is the text as the peer has it; with a
+    `marker`, the marker's tokens replace withheld tokens.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class Drafts:
         self.theirs = DraftQueue(window, self.transcript.length)
 
     def own_draft(self, step: int) -> SideDraft | None:
-        """Return this side's draft that follows the prefix's first `step` tokens, or None."""
+        """Return this side's draft that follows the first `step` tokens of the prefix, or None."""
         return self.own.get(step, self.prefix.hashes[step])
 
     def their_draft(self, step: int) -> SideDraft | None:
-        """Return the other side's draft that follows the prefix's first `step` tokens, or None."""
+        """Return the peer's draft that follows the first `step` tokens of the prefix, or None."""
         return self.theirs.get(*self.transcript.place(step))

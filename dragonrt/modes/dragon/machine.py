@@ -1,9 +1,8 @@
 """Distributed RAG (SPEC 1; DRAGON): both sides draft ahead and decide every token by their mixture.
 
-Both sides run this same machine. It drafts without waiting for decisions, up to the run-ahead
-bound. Everything that arrives may decide steps: both drafts of the next undecided step are looked
-up and mixed. If the target is not the drafted token, the drafted sequence is cut back and the
-forward is preempted.
+Both sides run this state machine. It drafts up to the run-ahead bound without waiting for
+decisions. After each input it looks up both drafts of the next undecided step, and mixes them. If
+the target is not the drafted token, it cuts the drafted sequence and preempts the forward.
 
     the other side is   connected --left--> waiting or alone --joined--> connected
     a step is decided   by both sides alike (aggregator both), or by the aggregator, whose Target
@@ -39,7 +38,7 @@ FINISHED = End(Reason.FINISHED, "")
 
 
 class Dragon(Peered):
-    """The Mode of either side: drafts ahead, and decides tokens from both sides' drafts."""
+    """The Mode of either side in dragon: drafts ahead, decides tokens from both sides' drafts."""
 
     def __init__(self, setup: DragonSetup) -> None:
         question, settings = setup.question, setup.settings
@@ -98,7 +97,7 @@ class Dragon(Peered):
     @property
     @override
     def owed(self) -> bool:
-        """Whether a device lacks only the cloud's draft. A cloud waits longer: devices may read."""
+        """Whether only the cloud's draft is missing. False on a cloud: its device may read."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
 
     # The other side comes and goes.
@@ -215,7 +214,7 @@ class Dragon(Peered):
     # Deciding.
 
     def advance(self, cause: events.Cause, now: float) -> None:
-        """Decide steps as long as their drafts are there; `cause` says what has just arrived."""
+        """Decide steps while both drafts of the next one are known; `cause` is the newest input."""
         drafts = self._drafts
         while self.finish is None and self.ready and self.decides:
             step = drafts.decided

@@ -1,8 +1,8 @@
-"""One side decides, and chooses who decides the next step (DRAGON §5, SPEC 1.3).
+"""The choice of the side that decides the next step, unless both decide (DRAGON §5, SPEC 1.3).
 
-With the greedy placement both sides send each other their decode profiles once, and with every
-draft and target its delay and the times that measure the round trip. So both choose by the same
-values. With any other placement, or a constant rate, none of that is sent.
+With the greedy placement the sides exchange decode profiles once, and each draft and target has its
+delay and the times that measure the round trip, so both sides choose by the same values. With any
+other placement, or at a constant rate, none of these is sent.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from dragonrt.traces.events import AggregatorSwitched, Event, LatencyEstimated
 
 
 class Placement:
-    """Chooses the side that decides the next step, and collects the times for this choice."""
+    """Chooses the side that decides the next step; a greedy placement does so by measured times."""
 
     def __init__(self, setup: DragonSetup, drafts: Drafts, decision: Decision) -> None:
         settings = setup.settings
@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Set this side's decode profile, if it has one, for steps behind `context` tokens."""
+        """Set this side's decode profile, if measured offline, for steps after `context` tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
@@ -50,22 +50,22 @@ class Placement:
         self._round_trip.begin(now)
 
     def coefficients(self, session: int) -> Coefficients | None:
-        """Return the message with this side's decode profile; None if it has none to send."""
+        """Return the message with this side's decode profile; None if there is nothing to send."""
         profile = self._estimates.profile(self._setup.side) if self._times else None
         if profile is None:
             return None
         return Coefficients(session, profile.k_a, profile.k_b, profile.k_c)
 
     def measured(self, rtt_s: float, bits_per_s: float | None) -> None:
-        """Set the connection's estimates of the round trip and, if known, of the bandwidth."""
+        """Set the connection's estimates: round trip in seconds, bandwidth in bit/s if known."""
         self._link = rtt_s, bits_per_s
 
     def drafted(self, draft: SideDraft) -> None:
-        """Add the seconds of the forward that gave a draft of this side."""
+        """Record the seconds of the forward that gave `draft`, a draft of this side."""
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return `message`, which sends `draft` now, with its times added if times are sent."""
+        """Return `message`, which sends `draft` now, with time fields if placement is greedy."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Add the times in a message of the other side, if times are sent."""
+        """Record the time fields of a message of the peer, if the placement is greedy."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)
@@ -84,7 +84,7 @@ class Placement:
     def decided(
         self, session: int, decided: Decided, new: Sequence[int], now: float
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
-        """Return who decides the step after `decided`; None if that was not mixed from two drafts.
+        """Choose the side that decides the step after `decided`; None unless a mixture decided it.
 
         Returns (that side, events of the choice, a Target to send for each of the `new` steps).
         """

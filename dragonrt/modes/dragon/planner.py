@@ -1,8 +1,8 @@
 """The draft planner: which forward a side computes next, and the drafts it gives (SPEC 1.3, 1.7).
 
 A side drafts at most `run_ahead` undecided steps. If it follows, its drafted sequence adopts the
-other side's tokens where those are likelier to become the target. One forward reads the prefixes
-that have no draft yet, and goes on along what prompt lookup finds.
+peer's tokens where they are likelier to become the target. One forward reads the prefixes without a
+draft, and the tokens that prompt lookup finds behind them.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,10 @@ BLOCK = 8
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Implements Postprocess: drafts after each prefix of `span`, then after tokens of `guess`.
+    """Implements Postprocess: turns the predictions of a forward into this side's drafts.
 
-    Row n of the model reads a document of the own file with the index `files[n]`.
+    It drafts after each prefix of `span`, then along `guess` while the guess equals the drafts. Row
+    n of the model reads a document of file `files[n]`.
     """
 
     setup: DragonSetup
@@ -65,7 +66,7 @@ class Draft:
 
 
 class Planner:
-    """Chooses the next forward, extends the prefix by known drafts (SPEC 1.7), queues new ones."""
+    """Chooses a side's next forward, and extends its prefix by drafts already known (SPEC 1.7)."""
 
     def __init__(self, setup: DragonSetup, drafts: Drafts, decision: Decision) -> None:
         question, settings = setup.question, setup.settings
@@ -80,17 +81,17 @@ class Planner:
         self._lookup = Lookup()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Take the question and the documents that this side has read, for lookup."""
+        """Keep the tokens of question and documents, in which prompt lookup searches for drafts."""
         self._prepared = prepared
         self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
 
     @property
     def limit(self) -> int:
-        """The length in tokens of the longest prefix after which this side may draft at present."""
+        """The longest prefix, in tokens, after which this side may draft now, by its run-ahead."""
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
     def wanted(self) -> Work | None:
-        """Extend the prefix. Return the next forward; None if no further token may be drafted."""
+        """Extend the prefix and return the next forward; None if no further draft is permitted."""
         self.extend()
         undrafted = self.undrafted()
         return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))
@@ -98,8 +99,8 @@ class Planner:
     def extend(self) -> None:
         """Append known drafts to the prefix while it is not longer than `limit` (SPEC 1.7).
 
-        A step that both sides drafted gets their target if that is quick to compute, otherwise the
-        own draft. The other side's draft alone counts if its acceptance is above this side's.
+        A step that both sides drafted gets its target token if that is quick to compute, otherwise
+        this side's draft. The peer's draft alone is used if its acceptance is above this side's.
         """
         drafts, limit, prefix = self._drafts, self.limit, self._drafts.prefix
         side, rates = self._setup.side, self._decision.acceptance
@@ -117,7 +118,7 @@ class Planner:
                 return
 
     def undrafted(self) -> tuple[int, int] | None:
-        """Return the lengths of the first and last prefix to draft after next; None for none."""
+        """Return (first, last): the lengths of the prefixes to draft after next; None for none."""
         drafts, prefix = self._drafts, self._drafts.prefix
         last = min(len(prefix), self.limit)
         if last > drafts.decided and prefix.tokens[last - 1] in self._stop_tokens:
@@ -128,7 +129,7 @@ class Planner:
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
-        """Queue and return those drafts of a forward over `span` that still follow the prefix."""
+        """Queue and return those drafts `found` by a forward over `span` that fit the prefix."""
         prefix, last = self._drafts.prefix, len(span.tokens)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True

@@ -1,4 +1,4 @@
-"""The settings of mode dragon, and the setup of one answer."""
+"""The settings of mode dragon, and all parameters of one answer on one side (DragonSetup)."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 
 
 def constant_rate(traffic: str | None) -> tuple[float, int]:
-    """Return (seconds of a tick, 0 if no constant rate; ticks of which it lasts a multiple)."""
+    """Parse `--traffic`: (seconds per tick, 0 if not constant; ticks of which it is a multiple)."""
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
         raise DragonError(f"there is no traffic {traffic!r}: use plain, padded or constant:20ms")
@@ -42,7 +42,7 @@ def constant_rate(traffic: str | None) -> tuple[float, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonSettings(Settings):
-    """Mode dragon: both sides draft (SPEC 1)."""
+    """Settings of mode dragon: both sides draft (SPEC 1)."""
 
     mode: ClassVar[str] = "dragon"
 
@@ -151,29 +151,29 @@ class DragonSettings(Settings):
 
     @property
     def placement(self) -> Aggregator:
-        """The aggregator in use: DEVICE instead of BOTH if the disclosure level sends no drafts."""
+        """The aggregator used: `aggregator`, but DEVICE for BOTH if the device sends no drafts."""
         both = self.aggregator is Aggregator.BOTH
         return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 
     @property
     def window(self) -> int:
-        """The number of undecided steps of which the other side's drafts are taken.
+        """The number of steps, from the first undecided one, for which the peer's drafts are kept.
 
-        The other side may have decided `run_ahead` steps more, and drafted as many behind them.
+        The peer may have decided `run_ahead` steps more, and drafted `run_ahead` further steps.
         """
         return 2 * self.run_ahead + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonResources(Resources):
-    """What a side needs in mode dragon; `profile` is its decode profile, if measured offline."""
+    """What a side needs in mode dragon; `profile` is its decode profile, None if not measured."""
 
     profile: DecodeProfile | None = None
 
 
 @dataclass(frozen=True)
 class DragonSetup:
-    """One side's setup of an answer: what both agreed on, and what this side has."""
+    """The parameters of one answer on one side: agreed question and settings, own resources."""
 
     side: Side
     question: Question
@@ -186,7 +186,7 @@ class DragonSetup:
 
     @cached_property
     def rule(self) -> Rule:
-        """The rule by which two drafts become the target token."""
+        """The aggregation rule, by which both sides' drafts of a step give its target token."""
         return rule(self.settings.rule, self.noise, self.question.sampler)
 
     @cached_property
@@ -195,20 +195,20 @@ class DragonSetup:
 
     @property
     def decides_first(self) -> bool:
-        """Whether this side decides the first step of a session."""
+        """Whether this side decides the first step; with aggregator `both`, each side does."""
         placement = self.settings.placement
         return placement is Aggregator.BOTH or placement.first() == self.side
 
     @property
     def keeps_drafts(self) -> bool:
-        """Whether this side sends no drafts."""
+        """Whether this side is a device that sends decided tokens only, and no drafts."""
         return self.side == "device" and self.settings.keeps_drafts
 
     @property
     def marker(self) -> Sequence[int] | None:
-        """The tokens that replace withheld ones for the other side; None if nothing is withheld.
+        """The tokens that the cloud receives for withheld ones; None if this side withholds none.
 
-        Raises DragonError for a model that has no such tokens.
+        Raises DragonError if tokens are withheld and the model has no marker.
         """
         if self.side != "device" or not self.settings.redacts:
             return None
@@ -218,6 +218,6 @@ class DragonSetup:
 
     @property
     def expects(self) -> bool:
-        """Whether a side's acceptance is computed by DRAGON Eq. 5, instead of observed."""
+        """Whether acceptance rates are computed by DRAGON Eq. 5, not from accepted drafts."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

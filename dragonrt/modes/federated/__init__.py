@@ -16,7 +16,7 @@ from dragonrt.traces.statistics import acceptance, milliseconds
 
 
 class FederatedMode(VerifiedMode[FederatedSettings, FederatedResources]):
-    """Mode federated: a device drafts, and several workers' distributions are mixed."""
+    """The ModeEntry of federated: a device drafts, and several workers' distributions are mixed."""
 
     settings, judging = FederatedSettings, FederatedJudging
     help = "this side drafts blocks, and several workers verify them together"

@@ -2,9 +2,9 @@
 
     drafting --block complete--> asking --block out--> gathering --uploads in--> deciding, and again
 
-Every worker uploads its distributions of all positions of a block, truncated to the top K. Their
-mixture, as it is reconstructed, is the target, and it is sampled exactly. A worker that is lost or
-misses a round's deadline takes no part in that round, and the others' weights are renormalised.
+Every worker uploads its distributions for all positions of a block, truncated to the top K. The
+target is the mixture of the decoded uploads, and it is sampled exactly. A worker that is lost or
+misses a round's deadline does not count in that round; the others' weights are renormalised.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class FederationError(DragonError):
-    """Too few workers are left to continue the answer; `losses` has each one's reason, by name."""
+    """Too few workers are left to continue the answer; `losses` maps their names to reasons."""
 
     def __init__(self, losses: Mapping[str, End]) -> None:
         lost = "; ".join(f"{name}: {end}" for name, end in losses.items())
@@ -58,7 +58,7 @@ class FederationError(DragonError):
 
 
 class Coordinator(Mode):
-    """The Mode of the device: drafts blocks, verified by the mixture of the workers' uploads."""
+    """The device's Mode in federated: drafts blocks, and verifies them by the workers' mixture."""
 
     def __init__(
         self, question: Question, settings: FederatedSettings, resources: FederatedResources

@@ -1,4 +1,4 @@
-"""The settings of mode federated, and its resources."""
+"""The settings of mode federated, and what a side needs for it (FederatedResources)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -65,6 +65,6 @@ class FederatedSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedResources(Resources):
-    """What a side needs in mode federated; `members` are the workers' weights by name, above 0."""
+    """What a side needs in mode federated; `members` maps workers' names to weights above 0."""
 
     members: Mapping[str, float] = field(default_factory=dict)

@@ -31,8 +31,8 @@ NEVER_CONNECTED = End(Reason.LOST, "it is not connected")
 def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
     """Return the default deadline of a round in seconds: four times the slowest worker's median.
 
-    `round_trips` has per worker the seconds from block to upload of its newest rounds, late ones
-    included: who is always slow is waited for. The deadline is at least LEAST_DEADLINE_S.
+    `round_trips` has for each worker the seconds from block to upload in its newest rounds. Late
+    uploads count, so a slow worker lengthens the deadline. The least is LEAST_DEADLINE_S.
     """
     slowest = max((median(each) if each else 0.0 for each in round_trips), default=0.0)
     return max(LEAST_DEADLINE_S, DEADLINE_FACTOR * slowest)
@@ -41,9 +41,9 @@ def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
 def round_weights(
     weighing: Weighing, weights: Sequence[float], relevances: Sequence[float | None]
 ) -> tuple[float, ...]:
-    """Return the shares of the workers in a round, 0 for a missing one, whose relevance is None.
+    """Return each worker's share in a round's mixture, 0 for a missing worker (relevance None).
 
-    As `weights` if fixed, or the softmax of `relevances`. Raises SamplingError if all are None.
+    Shares are `weights` if "fixed", else a softmax, scaled to sum 1. SamplingError if all are None.
     """
     if weighing == "fixed":
         pairs = zip(weights, relevances, strict=True)
@@ -56,8 +56,8 @@ def round_weights(
 class Worker:
     """The coordinator's state of one worker during one answer.
 
-    The worker has at most one unanswered block, that of round `asked`, None without one. It has
-    received the first `known` decided tokens. If `refused`, it will not come back.
+    `asked` is the round of the worker's unanswered block, or None; there is at most one. The worker
+    has received the first `known` decided tokens. If `refused`, it will not come back.
     """
 
     name: str
@@ -78,16 +78,16 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether a block can be sent to the worker: it is connected, and owes no upload."""
+        """Whether a block can be sent to the worker: it is connected and owes no upload."""
         return self.here and self.asked is None
 
     @property
     def silence(self) -> End:
-        """The reason to give if the worker's upload is missing."""
+        """The reason to report for a missing upload: no reply, or how the session was lost."""
         return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
     def gone(self) -> None:
-        """Forget the worker's session, which has ended."""
+        """Reset the state of the worker's session, which has ended."""
         self.session, self.opened, self.asked = None, False, None
 
     def lost(self, end: End, *, returns: bool) -> None:
@@ -98,7 +98,7 @@ class Worker:
 def attendance(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
-    """Return notices at `step`: of newly `missing` workers, and of `absent` ones that are back."""
+    """Return notices at `step`: who is `missing` and was not `absent` before, and who is back."""
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:
@@ -115,14 +115,14 @@ def attendance(
 
 
 def longest_upload(code: Codec) -> int:
-    """Return the most bytes of an upload that fits a message and is read in reasonable time."""
+    """Return the most bytes of an upload: it must fit a message, and be read in reasonable time."""
     return min(code.longest, MAX_UPLOAD)
 
 
 class FederatedJudging(Judging):
-    """Answers a block with the worker's distributions, truncated by the codec (SPECFED step 4).
+    """Answers a block on a worker: its distributions, truncated by the codec (SPECFED step 4).
 
-    They are the model's own: sampling parameters apply to the mixture, at the coordinator.
+    They are the model's own. The coordinator applies sampling parameters, to the mixture.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class FederatedJudging(Judging):
 
 
 class UploadError(DragonError):
-    """The upload of the worker with the name `worker` cannot be read."""
+    """The upload of the worker called `worker` cannot be decoded."""
 
     def __init__(self, worker: str, error: DragonError) -> None:
         super().__init__(str(error))
@@ -161,9 +161,9 @@ def mixture(
     shares: Sequence[float],
     place: int,
 ) -> NDArray[np.float64]:
-    """Return the target's distribution at a place of a block: the uploads, mixed and shaped.
+    """Return the target distribution at one position of a block, [V]: uploads, mixed and shaped.
 
-    `place` counts from 0; `shares` are in the order of `uploads`. Raises UploadError.
+    `place` counts from 0; `shares` are weights in the order of `uploads`. Raises UploadError.
     """
     each = []
     for name, upload in uploads.items():

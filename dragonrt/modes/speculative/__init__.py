@@ -23,7 +23,7 @@ from dragonrt.traces.events import AnswerOpened, Record, ThresholdMoved
 
 
 class SpeculativeMode(VerifiedMode[SpeculativeSettings, SpeculativeResources]):
-    """Mode speculative: the device drafts blocks, and the cloud verifies them."""
+    """The ModeEntry of speculative: the device drafts blocks, and the cloud verifies them."""
 
     settings, judging = SpeculativeSettings, SpeculativeJudging
     help = "this side drafts blocks, and the cloud's model verifies them"

@@ -1,7 +1,7 @@
 """Speculative decoding over a network (SPEC 2; QSV, SQS).
 
-The device drafts blocks from what the cloud will see of its distributions, the cloud verifies a
-block in one forward. The text is exactly the cloud model's under the rules coupled and rejection.
+The device drafts from its distributions as the codec transmits them; the cloud verifies a block in
+one forward. With the rules coupled and rejection the text is exactly the cloud model's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -46,11 +46,11 @@ class _Drafted:
 
 
 class SpeculativeDrafting(Drafting):
-    """Drafts blocks of tokens with the model, several of which may be under way.
+    """Drafts blocks with the device's model; several blocks may await verdicts at once.
 
-    Behind the blocks sent, the prefix continues with a guess of the token that the cloud will add,
-    and with further blocks. A verdict that contradicts it cuts the prefix back to the decided
-    tokens and restores the BlockState there. The controller or the settings end a block.
+    Behind a sent block the prefix has a guess of the token that the cloud will add, then the next
+    block. A verdict that contradicts the guess cuts the prefix to the decided tokens and restores
+    the BlockState there. The controller or the settings choose where a block ends.
     """
 
     def __init__(
@@ -232,7 +232,7 @@ class SpeculativeDrafting(Drafting):
 class LookupDrafting(SpeculativeDrafting):
     """Drafts blocks by lookup in this side's documents, the question and the answer so far.
 
-    Where nothing is found, an empty block asks for a token, unless the cloud decodes by itself.
+    If nothing is found, an empty block requests a token, unless the cloud decodes by itself.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class LookupDrafting(SpeculativeDrafting):
 
 
 class SpeculativeJudging(Judging):
-    """Verifies the tokens of a block by the rule, and gives the token that follows."""
+    """Verifies a block on the cloud by the speculative rule, and adds the token after the block."""
 
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources

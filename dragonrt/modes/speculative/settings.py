@@ -1,4 +1,4 @@
-"""The settings of mode speculative, and its resources."""
+"""The settings of mode speculative, and what a side needs for it (SpeculativeResources)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ DraftSource = Literal["model", "lookup"]
 class SpeculativeSettings(Settings):
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
-    A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier where one token
+    A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier if one token
     more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent as
     if those before them were accepted. With `cloud_decodes` the cloud decodes by itself while no
     block waits, if the codec sends no distributions. `learning_rate` and `target` are η and α of
@@ -91,10 +91,10 @@ class SpeculativeSettings(Settings):
 
     @property
     def length(self) -> int:
-        """The number of tokens of a block unless a controller chooses it.
+        """The number of tokens of a block, unless a controller chooses it.
 
-        The default is within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks
-        under way, at 100 ms round trip and acceptances from 0.5 to 0.95; so is `outstanding`.
+        At 100 ms round trip and acceptances from 0.5 to 0.95 the defaults of `length` and
+        `outstanding` are within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks.
         """
         if self.block_tokens is not None:
             return self.block_tokens
@@ -107,7 +107,7 @@ class SpeculativeSettings(Settings):
 
     @property
     def first_threshold(self) -> ConformalThreshold | None:
-        """C-SQS's threshold of an answer's first token; None for the other codecs."""
+        """The threshold of codec C-SQS for an answer's first token; None for other codecs."""
         family, *arguments = self.codec.split(":")
         if family != "csqs":
             return None
@@ -116,7 +116,7 @@ class SpeculativeSettings(Settings):
 
     @property
     def decodes(self) -> bool:
-        """Whether the cloud decodes while no block waits: only if no token depends on a draft."""
+        """Whether the cloud decodes while no block waits; the codec must then send only tokens."""
         return self.cloud_decodes and not codec(self.codec, 2).sends_distributions
 
 
@@ -124,8 +124,8 @@ class SpeculativeSettings(Settings):
 class SpeculativeResources(Resources):
     """What a side needs in mode speculative.
 
-    `controller` plans blocks, None on the cloud. `threshold` is C-SQS's after earlier answers.
-    `rate` gives the uplink's bit/s at a time in seconds, if it is known beforehand.
+    `controller` plans blocks; it is None on the cloud. `threshold` is the threshold of codec C-SQS
+    after earlier answers. `rate` maps a time in seconds to the uplink's bit/s, if known beforehand.
     """
 
     controller: Controller | None = None
