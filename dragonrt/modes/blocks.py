@@ -129,7 +129,7 @@ class Block:
 
     @property
     def bits(self) -> int:
-        """The number of bits of all tokens and distributions in the block, by papers' formulas."""
+        """The bits of the block's tokens and distributions together, by the papers' formulas."""
         return sum(each.bits for each in self.tokens)
 
     @property

@@ -70,14 +70,14 @@ class Drafting(ABC):
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
-        """Append what the Work of `work` drafted, `result`, to the prefix and the block."""
+        """Append what the Work of `work` drafted, `result`, to the prefix and the newest block."""
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
-        """Decide `accepted` drafts of the oldest block, then `token`. ModeError if impossible."""
+        """Decide `accepted` drafts of the oldest sent block, then `token`, or raise ModeError."""
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
-        """Decide `token`, which the cloud decoded without a block. ModeError if it does not fit."""
+        """Decide `token`, which the cloud decoded at `step` without a block, or raise ModeError."""
         raise ModeError("a Target has no place where verdicts decide alone")
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Drafting(ABC):
         """Return the function that chooses the next token from a prediction without the cloud."""
 
     def decide_alone(self, result: int) -> Advance:
-        """Append and decide the token `result`, chosen without the cloud. No drafts may be left."""
+        """Append `result`, a token chosen without the cloud, to the decided tokens; decide it."""
         self.prefix.append(result)
         return Advance(self.decide([Decided(result, None)]))
 
@@ -101,11 +101,11 @@ class Drafting(ABC):
         return self.finish_at(self.decided)
 
     def finish_at(self, length: int) -> Finish | None:
-        """Return why an answer that ends after `length` tokens is complete; None if it is not."""
+        """Return why the prefix's first `length` tokens are a complete answer; None if not."""
         return finish_of(self.question, self.prefix.tokens, length)
 
     def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
-        """Mark the next tokens of the prefix as decided, up to the answer's end; return these."""
+        """Mark `tokens`, next in the prefix, as decided until the answer ends; return these."""
         taken = []
         for each in tokens:
             if self.finish is not None:
@@ -116,7 +116,7 @@ class Drafting(ABC):
 
 
 class BlockDrafter(Peered):
-    """The device's Mode in speculative and sprinter: sends a Drafting's blocks, obeys verdicts."""
+    """The device's Mode in speculative and sprinter: sends Drafting's blocks, applies verdicts."""
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__()

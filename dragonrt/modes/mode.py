@@ -62,7 +62,10 @@ class Prediction(Protocol):
 
     @property
     def kept(self) -> float:
-        """κ, at most 0: log of the weight share of documents that agree with a number or name."""
+        """κ, at most 0: log of the share of its weight that this side keeps within a value.
+
+        A value is a number, date, code or name; documents that contradict its tokens lose weight.
+        """
 
     @property
     def hidden(self) -> NDArray[np.float32]:
@@ -73,14 +76,11 @@ class Prediction(Protocol):
         """ω̃, the weight in `p` of each row of the model, which reads one document: [rows]."""
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return each row's part of each token's probability, ω̃ times its own: [rows, tokens]."""
+        """Return ω̃ times the row's probability, for each row and token: [rows, tokens]."""
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return each own file's evidence in bits for `token`; row n of the model reads `files[n]`.
-
-    The peer's documents do not count: this side decides the token alone.
-    """
+    """Return each file's evidence in bits for a `token` decided alone; row n reads `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -92,7 +92,7 @@ Postprocess = Callable[[Sequence[Prediction]], Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Span:
-    """The prefixes of `tokens` after which predictions are needed: of `first` tokens up to all.
+    """The prefixes of `tokens` after which to predict: those of length `first` up to all tokens.
 
     `hashes[n]` is the prefix hash of the first n tokens. Both lists are copies. If `hidden`,
     `Prediction.hidden` is needed, too.
@@ -195,7 +195,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An input: the smoothed round trip to `peer` in seconds, and the bandwidth if it is known."""
+    """An input: smoothed round trip to `peer` in seconds, bandwidth in bit/s or None if unknown."""
 
     peer: str
     rtt_s: float
@@ -213,7 +213,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """An input: `work` has no result. Its forward was stopped after `seconds`, or it failed."""
+    """An input: `work` has no result, as its forward was stopped after `seconds`, or it failed."""
 
     work: Work
     seconds: float

@@ -1,6 +1,6 @@
 """The session with the only peer of an answer: it is opened, lost, waited for, or given up.
 
-connected --lost--> waiting --timeouts runs out--> alone
+connected --lost--> waiting --a timeout expires--> alone
     ^   `---lost for good, or useless for too long-> |
     `-----------------joined------------------------'
 """
@@ -49,7 +49,7 @@ class Peering:
         self._began_again = False
 
     def joined(self, peer: str, session: int, now: float) -> None:
-        """Record that session number `session` with `peer` is open; `now` restarts the waits."""
+        """Record that session number `session` with `peer` opened at `now`; all waits restart."""
         if self._mode.ready:
             self._mode.emit(events.Rejoined(len(self._mode.decided)))
         self.peer, self.session, self._name = peer, session, peer

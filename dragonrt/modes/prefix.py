@@ -91,7 +91,7 @@ class Lookup:
                 self._places.setdefault(token, []).append((text, end))
 
     def find(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Match the newest of `tokens` elsewhere: (tokens matched, all that follow), or (0, ())."""
+        """Return (count of newest `tokens` found elsewhere, all tokens behind them); or (0, ())."""
         newest = tokens[-1] if tokens else None
         ends = range(len(tokens) - 1, 0, -1)
         places = [(tokens, end) for end in ends if tokens[end - 1] == newest]

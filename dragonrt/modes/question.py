@@ -112,7 +112,7 @@ class Question:
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
         """Return the question to send to a cloud that gets only `accepted` tokens of its answer.
 
-        `mark`, the text of the tokens `marker`, replaces earlier answers that are not in `shown`.
+        `mark`, a text with the tokens `marker`, replaces earlier answers that are not in `shown`.
         """
         return replace(
             self.resumed(tuple(accepted), mark),

@@ -1,8 +1,7 @@
 """The contract of the four modes: base classes of their settings, resources and ModeEntry.
 
-Each mode has a frozen dataclass of settings: how the two sides work together. Options, settings
-files, the wire's Open, traces and `--json` are derived from its fields. Its constructor raises
-DragonError if the values do not fit together.
+Each mode has a frozen dataclass of settings, from which options, settings files, the wire's Open,
+traces and `--json` are derived. It raises DragonError if its fields do not fit together.
 """
 
 from abc import ABC, abstractmethod
@@ -79,7 +78,7 @@ class Settings:
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """Constant rate: (seconds per tick, 0 for none; n: traffic lasts a multiple of n ticks)."""
+        """Constant rate: (seconds per tick, 0 if none; n): traffic lasts a multiple of n ticks."""
         return 0.0, 0
 
     @property
@@ -104,7 +103,7 @@ class Settings:
 
 
 def check_codec(name: str, *, because: str = "") -> None:
-    """Raise DragonError for an unknown codec; with `because`, also if it sends no distributions."""
+    """Raise DragonError if codec `name` is unknown or, with a reason `because`, sends ids only."""
     if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
 
@@ -178,7 +177,7 @@ class Resources:
 
     @classmethod
     def of(cls, host: Host, **own: Any) -> Self:
-        """Return resources with the fields that all modes have, from `host`, and the mode's `own`."""
+        """Return resources with the host's values for any mode and the `own` fields of this one."""
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 
@@ -225,10 +224,7 @@ class ModeEntry(ABC, Generic[S, R]):
         """
 
     def check(self, settings: S, model: str) -> None:
-        """Check the files that `settings` name, if any, before the model called `model` is loaded.
-
-        Raises ControlError for a file that does not hold what the settings say.
-        """
+        """Check the files that `settings` name, before `model` is loaded. ControlError if unfit."""
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:

@@ -4,9 +4,9 @@
     no block waits --tokens decoded--> Target
 
 Blocks wait in a bounded inbox and are answered in order. A block that was drafted ahead on a wrong
-guess is dropped without an answer: by an earlier answer its device knows this. If the mode permits,
-the cloud decodes by itself while no block waits, also along tokens of prompt lookup. A late block
-is verified by the decoded tokens first, and dropped if they contradict it.
+guess is dropped without an answer, as an earlier answer has rejected its guess. If the mode
+permits, the cloud decodes by itself while no block waits, also along tokens of prompt lookup. A
+late block is verified by the decoded tokens first, and dropped if they contradict it.
 """
 
 from abc import ABC, abstractmethod
@@ -76,7 +76,7 @@ class Judging(ABC):
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:
-        """Return the token that the cloud decodes at `step` without a block, if it `decodes`."""
+        """Return the token that the cloud decodes at `step` without a block, if it may do so."""
         raise NotImplementedError
 
 

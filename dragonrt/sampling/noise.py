@@ -4,8 +4,8 @@ No number depends on the order of calls, so arrival, retries and rollbacks canno
 sides have the seed, so each can compute the other's numbers.
 
 Philox4x64-10 (Salmon et al., 2011) gives single 64-bit words at chosen counters; numpy's Philox
-gives a whole stream. Block b of a stream has four words, a function of the key and the counter b +
-1. A race over a large vocabulary needs about a dozen words, so computing all takes longer.
+gives a whole stream. A stream has blocks of four words: the counter b + 1 gives block b. A race
+over a large vocabulary needs about a dozen words, so computing all takes longer.
 
 A race is argmax p(x) / E(x), an exact sample of p (SPEC 1.2). Two distributions that race with the
 same noise agree if they are close. `race` is the definition; the others find the same winner with
@@ -138,7 +138,7 @@ class Noise:
         return found[2] if found and found[:2] == (self._seed, step) else None
 
     def uniform(self, purpose: Purpose, side: Side | None, step: int) -> float:
-        """Return the random number in [0, 1) of a purpose and step: `side`'s, or if None common."""
+        """Return the random number in [0, 1) of this purpose, side (None: both sides) and step."""
         return int(self._stream(purpose, side, step).random_raw() >> 11) * 2.0**-53
 
     def seed_of(self, part: int) -> int:

@@ -32,7 +32,7 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
     """Return the weights (device, cloud) of the mixture: the softmax of h̃ (DRAGON Eq. 4).
 
     The arguments h̃ are log-sum-exps of each side's relevances, -inf for a side without documents.
-    The bits equal those of `relevance_weights`. Raises SamplingError if no softmax exists.
+    The bits are those of `relevance_weights`. Raises SamplingError if no softmax exists.
     """
     difference = h_device - h_cloud
     if not math.isfinite(difference):
@@ -81,11 +81,11 @@ class Rule(ABC):
 
     @abstractmethod
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the distribution that a side encodes, given its model's `p`; both floating [V]."""
+        """Return the distribution that a side encodes and sends, given its model's `p`: [V]."""
 
     @abstractmethod
     def draft(self, side: Side, step: int, p: Distribution) -> int:
-        """Return the token that `side` drafts at `step` from `p`, its distribution after codec."""
+        """Return the token that `side` drafts at `step`; `p` is its distribution after encoding."""
 
     @abstractmethod
     def target(
@@ -95,9 +95,9 @@ class Rule(ABC):
 
 
 class Coupled(Rule):
-    """The default rule: both sides draw with the same noise E (SPEC 1.2), sampler after mixing.
+    """The default rule: both sides draw with the same noise E (SPEC 1.2).
 
-    The target is argmax p_t(x) / E(x) of the mixture p_t: the drafted tokens do not matter.
+    The sampler acts on the mixture p_t. The target is argmax p_t(x) / E(x), whatever was drafted.
     """
 
     name = "coupled"
@@ -203,7 +203,7 @@ def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:
 
 
 def token_acceptance(p_x: float, q_x: float) -> float:
-    """Return min(1, p(x)/q(x)), the acceptance probability of x (QSV Eq. 1); 1 if q(x) is 0."""
+    """Return min(1, p(x)/q(x)), the probability to accept a draft x (QSV Eq. 1); 1 if q(x) is 0."""
     return 1.0 if p_x >= q_x else p_x / q_x
 
 
@@ -336,9 +336,9 @@ class SampleQuantize(Rejection):
 
 
 class CoupledSpeculation(SpeculativeRule):
-    """Both sides draw with the same noise E: only tokens are sent (SPEC 2, zero distributions).
+    """The coupled rule: drafter and verifier draw with the same noise E; only tokens are sent.
 
-    Every token is argmax p(x) / E(x), a function of `p` and the seed alone. `q` is not used.
+    Every token is argmax p(x) / E(x), a function of `p` and the seed (SPEC 2). `q` is not used.
     """
 
     name = "coupled"

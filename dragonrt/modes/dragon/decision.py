@@ -119,7 +119,7 @@ class Decision:
         )
 
     def at_once(self, own: SideDraft, theirs: SideDraft) -> Decided | None:
-        """Mix a step's two drafts to its target; None if that is too slow for the event loop."""
+        """Mix a step's two drafts and decide its token; None if too slow for the event loop."""
         longest = max(len(own.payload), len(theirs.payload))
         if self._light is None or self.left <= 0 or longest > LIGHT_BYTES:
             return None

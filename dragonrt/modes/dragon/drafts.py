@@ -102,8 +102,8 @@ class DraftQueue:
     """One side's drafts of the undecided steps, looked up by step and prefix hash.
 
     Of each step it keeps the newest drafts, at most PREFIXES_PER_STEP with BYTES_PER_STEP together,
-    but at least one. Undecided steps lie below `end`, which is `window` steps from the first one;
-    an honest side sends no draft of step `end` or later.
+    but at least one. `end` lies `window` steps behind the first undecided step; an honest side
+    sends no draft of step `end` or later.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:
@@ -160,12 +160,12 @@ class Transcript:
     def place(self, step: int) -> tuple[int, int]:
         """Convert `step`, counted in this side's text, to the peer's (step, prefix hash).
 
-        Undecided tokens count as disclosed.
+        These differ if tokens are withheld. Undecided tokens count as disclosed.
         """
         return step, self.prefix.hashes[step]
 
     def append(self, token: int, withheld: bool) -> range:
-        """Add a decided token, or a marker if `withheld`; return the peer's steps it decides."""
+        """Add a decided token, or a marker if `withheld`; return the steps it adds for the peer."""
         self.length += 1
         return range(self.length - 1, self.length)
 
@@ -173,8 +173,8 @@ class Transcript:
 class Redacted(Transcript):
     """The decided text as the cloud has it: `marker` replaces each run of withheld tokens.
 
-    `prefix`, empty at first, gets this text, then drafts; `text` is the device's. Its first
-    `decided` tokens are withheld.
+    `text` is the device's text, of which the first `decided` tokens are withheld. `prefix` must be
+    empty; it gets the redacted text, then drafts.
     """
 
     def __init__(

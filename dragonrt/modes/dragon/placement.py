@@ -65,7 +65,7 @@ class Placement:
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return `message`, which sends `draft` now, with time fields if placement is greedy."""
+        """Return `message`, which sends `draft` now, with time fields if this placement has any."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Record the time fields of a message of the peer, if the placement is greedy."""
+        """Record the time fields of a message of the peer, if this placement uses them."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)
@@ -86,7 +86,7 @@ class Placement:
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
         """Choose the side that decides the step after `decided`; None unless a mixture decided it.
 
-        Returns (that side, events of the choice, a Target to send for each of the `new` steps).
+        Returns (that side, events of the choice, a Target message for each of the `new` steps).
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:

@@ -26,8 +26,8 @@ BLOCK = 8
 class Draft:
     """Implements Postprocess: turns the predictions of a forward into this side's drafts.
 
-    It drafts after each prefix of `span`, then along `guess` while the guess equals the drafts. Row
-    n of the model reads a document of file `files[n]`.
+    It drafts after each prefix of `span`, then along `guess` while the drafts are as guessed. Row n
+    of the model reads a document of the file with index `files[n]`.
     """
 
     setup: DragonSetup
@@ -81,13 +81,13 @@ class Planner:
         self._lookup = Lookup()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Keep the tokens of question and documents, in which prompt lookup searches for drafts."""
+        """Store the tokens of question and documents, which prompt lookup searches for drafts."""
         self._prepared = prepared
         self._lookup = Lookup((prepared.question, *prepared.texts), len(prepared.files))
 
     @property
     def limit(self) -> int:
-        """The longest prefix, in tokens, after which this side may draft now, by its run-ahead."""
+        """The length in tokens of the longest prefix after which this side may draft for now."""
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
     def wanted(self) -> Work | None:

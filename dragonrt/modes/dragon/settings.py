@@ -30,7 +30,10 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 
 
 def constant_rate(traffic: str | None) -> tuple[float, int]:
-    """Parse `--traffic`: (seconds per tick, 0 if not constant; ticks of which it is a multiple)."""
+    """Return (seconds per tick, n) of the constant rate that `--traffic` names; 0 seconds if none.
+
+    A frame is sent at each tick, for a multiple of n ticks. Raises DragonError for other values.
+    """
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
         raise DragonError(f"there is no traffic {traffic!r}: use plain, padded or constant:20ms")

@@ -43,7 +43,8 @@ def round_weights(
 ) -> tuple[float, ...]:
     """Return each worker's share in a round's mixture, 0 for a missing worker (relevance None).
 
-    Shares are `weights` if "fixed", else a softmax, scaled to sum 1. SamplingError if all are None.
+    If `weighing` is "fixed", shares are as `weights`, scaled to sum 1; otherwise they are the
+    softmax of `relevances`. Raises SamplingError if all workers are missing.
     """
     if weighing == "fixed":
         pairs = zip(weights, relevances, strict=True)
@@ -98,7 +99,7 @@ class Worker:
 def attendance(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
-    """Return notices at `step`: who is `missing` and was not `absent` before, and who is back."""
+    """Return notices of workers newly `missing` at `step`, and of `absent` workers now back."""
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:
@@ -120,9 +121,9 @@ def longest_upload(code: Codec) -> int:
 
 
 class FederatedJudging(Judging):
-    """Answers a block on a worker: its distributions, truncated by the codec (SPECFED step 4).
+    """A worker's answers to blocks: its distributions, cut by the codec (SPECFED step 4).
 
-    They are the model's own. The coordinator applies sampling parameters, to the mixture.
+    They are the model's own. The coordinator applies the sampling parameters to the mixture.
     """
 
     def __init__(
