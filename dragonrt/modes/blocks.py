@@ -141,9 +141,9 @@ class Block:
         return last.threshold.after(last.quantized.dropped)
 
     def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
-        """Return C-SQS's (step, threshold β, dropped mass) of the tokens that a verdict confirms.
+        """Return codec C-SQS's threshold updates that a verdict keeps: (step, β, dropped mass).
 
-        These are the `accepted` tokens and the next; if all are accepted, the last counts twice.
+        Those of the `accepted` tokens and the next are kept; if all are accepted, the last repeats.
         """
         moved = [
             (step, each.threshold, each.quantized.dropped)

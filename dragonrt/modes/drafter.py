@@ -56,7 +56,7 @@ class Drafting(ABC):
         """Whether a draft can be computed now; if not, the cloud must send a message first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work that drafts next; `rate` is the uplink's bit/s, infinite if unknown."""
+        """Return the Work of the next draft; a controller plans by `rate`, the uplink's bit/s."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:
@@ -66,7 +66,7 @@ class Drafting(ABC):
 
     @abstractmethod
     def postprocess(self, rate: float) -> Postprocess:
-        """Return the function that drafts from a prediction; `rate` is the uplink's in bit/s."""
+        """Return the function that drafts from a prediction; for `rate` (bit/s) see `work`."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:

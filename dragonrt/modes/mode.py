@@ -80,7 +80,7 @@ class Prediction(Protocol):
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return each file's evidence in bits for a `token` decided alone; row n reads `files[n]`."""
+    """Return each file's evidence in bits for `token`, without a peer; row n reads `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)

@@ -1,7 +1,7 @@
 """The contract of the four modes: base classes of their settings, resources and ModeEntry.
 
 Each mode has a frozen dataclass of settings, from which options, settings files, the wire's Open,
-traces and `--json` are derived. It raises DragonError if its fields do not fit together.
+traces and `--json` are derived. The class raises DragonError if fields contradict each other.
 """
 
 from abc import ABC, abstractmethod
