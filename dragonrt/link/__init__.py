@@ -1,5 +1,5 @@
-"""Streams of bytes between the two sides.
+"""Streams of bytes between the two sides, and slower links that are emulated on them.
 
-`stream` is the interface and TCP, `tls` TLS. `models`, `profile` and `emulation` delay a stream as
-a slower link would; `emulation` also has a pair inside one process.
+`stream` has the interface and TCP. `tls`, `encryption` and `shared_key` protect a stream. `models`,
+`profile` and `emulation` delay it as a slower link would.
 """

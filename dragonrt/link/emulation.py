@@ -1,4 +1,4 @@
-"""Streams for simulation: a pair inside one process without delay, and one that is a slower link.
+"""Simulated streams: a pair in one process without delay, and the emulation of a slower link.
 
 A slower link is emulated in both directions at one end: written and received bytes are delayed.
 Latency is one-way: a round trip takes twice as long. The event loop's clock may be virtual.
@@ -16,7 +16,7 @@ from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream
 
 
 def memory_streams(names: tuple[str, str] = ("device", "cloud")) -> tuple[Stream, Stream]:
-    """Return the two ends of a stream in memory, without delay; `names` are the ends' names."""
+    """Return the two ends of a stream in memory, without delay, for tests in one process."""
     first, second = _MemoryStream(names[1]), _MemoryStream(names[0])
     first._peer, second._peer = second, first
     return first, second
@@ -62,7 +62,7 @@ MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
 
 
 class EmulatedStream(BufferedStream):
-    """A Stream over `stream`; its `outgoing` and `incoming` bytes are delayed by these models."""
+    """A Stream over `stream` that delays `outgoing` and `incoming` bytes by two LinkModels."""
 
     def __init__(self, stream: Stream, outgoing: LinkModel, incoming: LinkModel) -> None:
         loop = asyncio.get_running_loop()

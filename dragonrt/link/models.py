@@ -1,4 +1,4 @@
-"""Delay models: arrival times of bytes as functions of the sending times and a seed.
+"""Delay models: compute when bytes arrive, from their sending times and a seed.
 
 A direction of a link is serialisation, then a one-way latency. Serialisation is a bit rate, a
 Markov channel or the opportunities of a Mahimahi trace; latency has jitter or is half of a recorded
@@ -25,9 +25,9 @@ _BLOCK = 4096  # slots whose states are computed at a time
 
 @dataclass(frozen=True, slots=True)
 class MarkovRates:
-    """Rates `low` <= `high` in bit/s, and the probabilities to change per slot of `slot_s` seconds.
+    """The parameters of a two-state Markov channel, whose rate in a slot is `low` or `high` bit/s.
 
-    `to_low` is from the high rate to the low one, `to_high` back; both are above 0 and below 1.
+    After `slot_s` seconds, high turns to low with probability `to_low`, low to high with `to_high`.
     """
 
     low: float
@@ -48,7 +48,7 @@ class MarkovRates:
 
 
 class MarkovChannel:
-    """The rate of one direction over time: a Markov chain, from its stationary distribution on."""
+    """A link direction whose rate follows a Markov chain, from its stationary distribution on."""
 
     def __init__(self, rates: MarkovRates, seed: int = 0, direction: Direction = "up") -> None:
         self.rates = rates
@@ -61,7 +61,7 @@ class MarkovChannel:
         return self._rate(int(time_s / self.rates.slot_s))
 
     def departure_s(self, ready_s: float, bits: float) -> float:
-        """Return the time at which the last of `bits` has left, if they start at `ready_s`."""
+        """Return when the last of `bits` has left, if the first may leave at `ready_s` seconds."""
         slot, now_s = int(ready_s / self.rates.slot_s), ready_s
         while True:
             rate, end_s = self._rate(slot), (slot + 1) * self.rates.slot_s
@@ -98,9 +98,9 @@ NORMAL_CUT = 3.0  # normal jitter is cut off at this many standard deviations
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTrace:
-    """A Mahimahi trace: at each of `times_ms`, an opportunity, up to 1500 bytes may leave.
+    """A Mahimahi trace: at each of `times_ms`, called an opportunity, up to 1500 bytes may leave.
 
-    The times are milliseconds from the start of a lap; at the last one the next lap starts.
+    The times are milliseconds from the start of a lap. At the last one the trace starts again.
     """
 
     times_ms: tuple[int, ...]
@@ -113,12 +113,12 @@ class DeliveryTrace:
             )
 
     def time_s(self, opportunity: int) -> float:
-        """Return the time, in seconds, of the opportunity with that index from 0, over all laps."""
+        """Return the time in seconds of an opportunity, counted from 0 and on over all laps."""
         lap, index = divmod(opportunity, len(self.times_ms))
         return (lap * self.times_ms[-1] + self.times_ms[index]) / 1000
 
     def first_from(self, time_s: float) -> int:
-        """Return the index, over all laps, of the first opportunity at or after `time_s`."""
+        """Return the number of the first opportunity at or after `time_s`, counted over laps."""
         period = self.times_ms[-1]
         lap, within = divmod(time_s * 1000, period)
         # A time computed as ms/1000 may be rounded up; a nanosecond is no delay.
@@ -130,7 +130,7 @@ class DeliveryTrace:
 
 @dataclass(frozen=True, slots=True)
 class RttSeries:
-    """Round-trip times `rtts_s` recorded at `times_s`, joined by straight lines, and repeated."""
+    """Round-trip times `rtts_s` recorded at `times_s`, interpolated linearly, and repeated."""
 
     times_s: tuple[float, ...]
     rtts_s: tuple[float, ...]
@@ -152,10 +152,10 @@ class RttSeries:
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """The random or periodic deviation of a latency, of mean zero.
+    """The random or periodic deviation of a latency from its mean.
 
-    `amplitude_s` is the largest one (`uniform`), the standard deviation, cut off at three of them
-    (`normal`), or the amplitude of a sine with a period of `period_s` (`sinusoidal`).
+    `amplitude_s` is the largest deviation (`uniform`), the standard deviation, cut off at three
+    times that (`normal`), or the amplitude of a sine with a period of `period_s` (`sinusoidal`).
     """
 
     kind: JitterKind = "uniform"
@@ -172,7 +172,7 @@ class Jitter:
             raise LinkError("the period of a sinusoidal jitter must be above 0")
 
     def draw_s(self, time_s: float, generator: np.random.Generator) -> float:
-        """Return one message's deviation in seconds, at least -amplitude (normal: -3 amplitude)."""
+        """Return the deviation, in seconds and of either sign, of a message sent at `time_s`."""
         if self.amplitude_s == 0:
             return 0.0
         match self.kind:
@@ -186,7 +186,7 @@ class Jitter:
 
 
 class LinkModel:
-    """One direction of a link, whose messages are sent in order; times are seconds since its start.
+    """One direction of a link: computes when bytes arrive. Times are seconds since its start.
 
     `bandwidth` is in bit/s (None: unlimited); Markov `rates`, or else a delivery trace, replace it.
     """
@@ -227,7 +227,7 @@ class LinkModel:
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Return pairs (arrival time, bytes): the packets of `size` bytes sent at `now_s`."""
+        """Send `size` bytes at `now_s` after earlier ones; return packets (arrival time, bytes)."""
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

@@ -29,12 +29,12 @@ _BANDWIDTHS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a text: a number and us, ms, s or min. Raises LinkError for others."""
+    """Parse a duration, such as 150ms, into seconds. Units: us, ms, s, min. Raises LinkError."""
     return _parse(text, _DURATIONS, "a duration", "150ms or 1.5s")
 
 
 def parse_bandwidth(text: str) -> float:
-    """Return the bit/s, above 0, of a text: a number and bit, kbit, mbit or gbit, or LinkError."""
+    """Parse a rate such as 10mbit into bit/s, above 0, from bit, kbit, mbit, gbit, or LinkError."""
     bandwidth = _parse(text, _BANDWIDTHS, "a bandwidth", "250kbit or 10mbit")
     if bandwidth == 0:
         raise LinkError(f"a bandwidth must be above 0, not {text!r}")
@@ -42,7 +42,7 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a text such as 500, 4 kB or 20GB (k is 1000). Raises DragonError."""
+    """Parse a size, such as 500, 4 kB or 20GB, into bytes; k is 1000. Raises DragonError."""
     found = re.fullmatch(r"([\d.]+(?:e\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     try:
         return int(float(found[1]) * 1000 ** " kmgt".index(found[2] or " ")) if found else int(text)
@@ -88,7 +88,7 @@ class LinkProfile:
     def load(cls, name: str) -> Self:
         """Load the profile `name`, or the TOML file at that path. Raises LinkError.
 
-        The user's `profiles` precede bundled ones. Paths of traces begin at the file's folder.
+        The user's folder `profiles` comes before bundled ones. Paths in a file are relative to it.
         """
         own = OWN_PROFILES / f"{name}.toml"
         path = own if own.is_file() else bundled.link_path(name)
@@ -113,7 +113,7 @@ class LinkProfile:
     def models(
         self, side: Literal["device", "cloud"], seed: int = 0
     ) -> tuple[LinkModel, LinkModel]:
-        """Return the models of the (outgoing, incoming) direction, seen from `side`."""
+        """Return the delay models of a side's outgoing and incoming direction, in this order."""
 
         def model(direction: Direction) -> LinkModel:
             return LinkModel(

@@ -27,7 +27,7 @@ _FIRST_YEAR = 2026
 
 
 def new_key(renew: date) -> str:
-    """Return a line with a random key, to be renewed by the first day of the month of `renew`."""
+    """Return a random key as a line of text, to be renewed by the month of `renew`."""
     month = 12 * (renew.year - _FIRST_YEAR) + renew.month - 1
     if not 0 <= month < 2**MONTH_BITS:
         raise LinkError(f"a key cannot be renewed by {renew}: choose fewer days")
@@ -35,7 +35,7 @@ def new_key(renew: date) -> str:
 
 
 def parse_key(typed: str) -> str:
-    """Return a typed key in the form of `new_key`. Raises LinkError for what is mistyped."""
+    """Return a typed key as `new_key` writes it. Raises LinkError if it was mistyped."""
     text = "".join(re.findall(r"[0-9a-z]", typed.lower())).translate(_TYPED)
     line = "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
     if not _LINE.fullmatch(line) or set(text) - set(_ALPHABET) or _spell(_content(line)) != line:
@@ -47,7 +47,7 @@ def parse_key(typed: str) -> str:
 
 
 def renewal(key: bytes) -> date | None:
-    """Return the day by which a key of `new_key` must be renewed; None for another key."""
+    """Return the day by which a key must be renewed; None if `new_key` did not make it."""
     line = key.decode("ascii", errors="replace")
     if not _LINE.fullmatch(line):
         return None
@@ -56,7 +56,7 @@ def renewal(key: bytes) -> date | None:
 
 
 def read_key(path: Path) -> bytes:
-    """Return the shared key in a file. Raises LinkError if there is none, or it is too short."""
+    """Read the shared key from a file. Raises LinkError if it has none or one that is too short."""
     advice = "make a key with `dragonrt keys new`, or name its file"
     try:
         key = read_bytes(path).strip()
@@ -83,7 +83,7 @@ def _other(content: bytes) -> str:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Create a file that only its owner can read. Raises LinkError if it exists, or on a fault."""
+    """Create a file that only its owner can read. Raises LinkError if it exists or has a fault."""
     try:
         with create(path, new=True) as file:
             file.write(content)

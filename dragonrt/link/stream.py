@@ -26,7 +26,7 @@ TCP_INFO = struct.Struct("100xI52xI")
 
 
 class TlsError(LinkError):
-    """The other end is not trusted, or does not use TLS."""
+    """The other end is not trusted, does not use TLS, or would have to be dialled unprotected."""
 
 
 class Stream:
@@ -38,18 +38,18 @@ class Stream:
     peer_name: str  # the other end's name or address, for people
 
     async def receive(self) -> bytes:
-        """Return the next bytes, b"" once either side has closed. Raises LinkError if broken."""
+        """Return the next bytes, b"" once a side has closed. Raises LinkError if the link broke."""
         raise NotImplementedError
 
     def write(self, data: bytes) -> None:
-        """Send `data` without waiting; after the end of the stream it is dropped."""
+        """Send `data` without waiting. After the end of the stream, `data` is dropped."""
         raise NotImplementedError
 
     async def drain(self) -> None:
-        """Wait until few written bytes are unsent. Raises LinkError after the end of the stream."""
+        """Wait until few written bytes are unsent. Raises LinkError if the stream has ended."""
 
     def close(self) -> None:
-        """Send what was written, then end the stream."""
+        """Send what was written, then end the stream. Returns at once; see `wait_closed`."""
 
     def abort(self) -> None:
         """End the stream at once; unsent bytes are lost and the peer sees a broken link."""
@@ -59,7 +59,7 @@ class Stream:
 
 
 class Layer(Stream):
-    """A Stream over another one; a subclass transforms what is written and received."""
+    """Base of a Stream over another one, such as encryption: a subclass transforms the bytes."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -83,7 +83,7 @@ class Layer(Stream):
 
 
 class BufferedStream(Stream):
-    """The common part of streams: received bytes for one reader, and a gate for `drain`.
+    """Base of streams that buffer received bytes until they are read, and let `drain` wait.
 
     `emptied` is called whenever all received bytes have been read.
     """
@@ -146,7 +146,7 @@ class BufferedStream(Stream):
 
 
 class TcpStream(BufferedStream, asyncio.Protocol):
-    """A Stream over one TCP connection, with or without TLS; `connect` and `listen` make it."""
+    """A Stream over one TCP connection, with or without TLS, made by `connect` or `listen`."""
 
     def __init__(self, connected: Callable[["TcpStream"], None] = lambda stream: None) -> None:
         super().__init__("an unknown peer", self._resume_reading)  # its address, once connected
@@ -158,7 +158,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 
     @property
     def segments(self) -> tuple[int, int] | None:
-        """TCP segments with data: (sent, sent again). None except on Linux, which counts them."""
+        """TCP segments with data: (sent, retransmitted). None if the system does not count them."""
         option = getattr(socket, "TCP_INFO", None)
         if option is None:
             return None
@@ -190,7 +190,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 
     @override
     async def wait_closed(self) -> None:
-        """Wait for the end; abort if the peer does not receive the last bytes in time."""
+        """Wait for the end; abort if the peer does not receive the last bytes within `close_s`."""
         try:
             async with asyncio.timeout(USUAL.close_s):
                 await self._closed.wait()
@@ -248,7 +248,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 async def connect(
     host: str, port: int, *, tls: ssl.SSLContext | None = None, timeout_s: float = USUAL.connect_s
 ) -> TcpStream:
-    """Return a stream to `host`:`port`. Raises LinkError if there is none after `timeout_s`."""
+    """Connect to `host`:`port`; return the stream. Raises LinkError, at last after `timeout_s`."""
     loop = asyncio.get_running_loop()
     where = f"cannot reach {_address_name(host, port)}"
     try:
@@ -277,7 +277,7 @@ async def connect(
 
 
 class Server:
-    """A listening socket, and a task for each connection; an async context manager that closes."""
+    """A listening socket and a task per connection; its async context closes the server at exit."""
 
     def __init__(self, handler: Callable[[TcpStream], Awaitable[None]]) -> None:
         self._handler = handler
@@ -286,7 +286,7 @@ class Server:
 
     @property
     def port(self) -> int:
-        """The port that it listens on, chosen by the system if 0 was given."""
+        """The port on which the server listens, which the system has chosen if 0 was given."""
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop_listening(self) -> None:
@@ -360,7 +360,7 @@ def _address_name(host: str, port: int) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Return an error of a socket or of TLS in words, without numbers and addresses."""
+    """Describe an error of a socket or of TLS in words, without numbers and addresses."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "TLS failed").replace("_", " ").lower()
     if isinstance(error, OSError):
@@ -374,7 +374,7 @@ def reason_of(error: Exception) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine by its address, such as 127.0.0.1, or localhost."""
+    """Return whether a host is this machine: localhost, or an address such as 127.0.0.1."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -32,7 +32,7 @@ def server_context(
 def client_context(
     authority: Path | None = None, certificate: Path | None = None, private_key: Path | None = None
 ) -> ssl.SSLContext:
-    """Return a client's TLS context, which trusts `authority`; if None, the system's ones."""
+    """Return a client's TLS context, which trusts `authority`, or else the system's authorities."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if authority is None:
@@ -83,10 +83,10 @@ def last_day(certificate: Path) -> date:
 
 
 class TlsStream(Layer):
-    """A Stream in TLS over `stream`, at the side that listens.
+    """A Stream in TLS over `stream`, for the listening side; writes wait until `secure` has ended.
 
-    Writes wait until `secure` has ended. asyncio's own TLS would report a connection only after its
-    handshake; here it is counted and bounded before its first byte.
+    asyncio's TLS reports a connection only after its handshake. This class lets the caller limit
+    the handshakes from their first byte.
     """
 
     def __init__(self, stream: Stream, context: ssl.SSLContext) -> None:
@@ -97,7 +97,7 @@ class TlsStream(Layer):
         self._over = False
 
     async def secure(self) -> None:
-        """Make the handshake, once. Raises TlsError if it fails, LinkError if the stream ends."""
+        """Do the TLS handshake, once. Raises TlsError if it fails, LinkError if the stream ends."""
         while self._waiting is not None:
             try:
                 self._tls.do_handshake()

@@ -1,1 +1,1 @@
-"""One side: driver, sessions, connections, the model's thread, documents."""
+"""Run one side (device or cloud) as a process: connections, answers, model thread, documents."""

@@ -1,4 +1,4 @@
-"""The threads next to the event loop: one runs jobs in order, one the forwards of a model."""
+"""Threads next to the event loop: one kind runs jobs in order, the other a model's forwards."""
 
 import asyncio
 import threading
@@ -37,15 +37,15 @@ class JobThread:
         await asyncio.to_thread(self._thread.join)
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Queue `job` for the thread. Call from any thread; `job` must not raise."""
+        """Queue `job` to run in this thread. Call from any thread; `job` must not raise."""
         self._jobs.put(job)
 
     def post(self, callback: Callable[..., None], *arguments: Any) -> None:
-        """Run `callback` with `arguments` on the event loop soon. Call from any thread."""
+        """Call `callback` with `arguments` on the event loop soon. Call this from any thread."""
         self._loop.call_soon_threadsafe(callback, *arguments)
 
     async def call(self, job: Callable[[], T]) -> T:
-        """Return the result of `job()`, run in the thread; raise its exception."""
+        """Run `job` in this thread; return its result, or raise its exception."""
         done: asyncio.Future[T] = self._loop.create_future()
         self.submit(partial(self._run, job, done))
         try:
@@ -91,10 +91,10 @@ _turns: WeakKeyDictionary[Backend, Lock] = WeakKeyDictionary()
 class Worker(JobThread):
     """The thread of a model: runs forwards for all answers of a side and, between them, jobs.
 
-    Jobs add requests to the `scheduler`, which decides which share the next forward. Workers of the
-    same `backend` take turns. `postprocessing` is the thread for work without a forward. `answers`
-    counts the open answers. `on_forward` is called in the model's thread with a forward's number of
-    requests, `on_busy` on the event loop whenever `busy` has changed.
+    Jobs add requests to the `scheduler`, which decides which requests share the next forward.
+    Workers of the same `backend` take turns. `postprocessing` is the thread for work without a
+    forward. `answers` counts open answers. `on_forward` gets each forward's number of requests, in
+    the model's thread. `on_busy` is called on the event loop whenever `busy` changes.
     """
 
     def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
@@ -120,7 +120,7 @@ class Worker(JobThread):
         return bool(self.answers or self._questions)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Change a client's counts of open answers and questions; any preempt the background."""
+        """Add to a client's open answers and questions. While any is open, no background runs."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
@@ -134,7 +134,7 @@ class Worker(JobThread):
 
     @contextmanager
     def wanted(self, client: Client = ()) -> Iterator[None]:
-        """Return a context manager that counts as an open question: no background request runs."""
+        """Count a question as open within the context, so that no background request runs."""
         self.opened(0, 1, client)
         try:
             yield
@@ -142,12 +142,12 @@ class Worker(JobThread):
             self.opened(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
-        """Return the result of the request that `make` makes; a cancellation preempts it."""
+        """Run the request that `make` creates; return its result. Cancellation preempts it."""
         with self.wanted(client):
             return await self._read(make, Preemption(), client)
 
     async def read_in_background(self, make: Make[T]) -> T:
-        """Return a result like `read`, but run only while not `busy`; begin anew if preempted."""
+        """Run a request as `read` does, but only while not `busy`; restart it when preempted."""
         while True:
             while self.busy:
                 await self._quiet.wait()
@@ -173,7 +173,7 @@ class Worker(JobThread):
     def begin(
         self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """Make and schedule a client's request; `done` gets its result, or any exception."""
+        """Schedule a client's request, in this thread; `done` gets the result or an exception."""
         try:
             self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV

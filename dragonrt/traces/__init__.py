@@ -1,1 +1,1 @@
-"""Types of events, the trace file, and folds over records."""
+"""The events of a trace, the trace file, and the counts and reports that are computed from it."""

@@ -1,4 +1,4 @@
-"""One fold over the records of an answer computes all its numbers; every report uses it."""
+"""Compute all numbers of an answer in one pass over its records; every report uses them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -19,12 +19,12 @@ ROUNDING = 1e-12
 
 
 def is_opening(event: Event) -> bool:
-    """Return whether an event is of an Open message, sent or received, which begins a session."""
+    """Return whether an event reports a sent or received Open message, which begins a session."""
     return isinstance(event, events.MessageSent | events.MessageReceived) and event.message == OPENS
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Return a dataclass field: how many events have the tag `a`, or the sum of b for `a.b`."""
+    """Return a field of Counts: source "a" counts events with tag a, "a.b" sums their field b."""
     return field(default=start, metadata={"sources": sources})
 
 
@@ -36,9 +36,9 @@ def _by_side() -> dict[Side, int]:
 class DroppedMass:
     """The mass that C-SQS dropped of `tokens` tokens, and `allowed`, its bound by SQS Theorem 2.
 
-    `follows`: every threshold follows from the one before by SQS Eq. (8), as the theorem requires.
-    `threshold` is the next token's. In a sum over answers, one that continues the threshold of the
-    answer before belongs to its run; another adds its own bound.
+    `follows` is whether each threshold follows from the one before by SQS Eq. (8), as the theorem
+    requires. `threshold` is the next token's. In a sum of answers, one whose first threshold
+    continues the run before it extends the run; any other adds a bound of its own.
     """
 
     first: ConformalThreshold
@@ -94,13 +94,13 @@ class DroppedMass:
 
 @dataclass(slots=True)
 class Counts:
-    """The counts of one answer, or of several, as recorded by one side. Times are seconds.
+    """The counts of one answer, or of several, from the trace of one side. Times are seconds.
 
-    `compared` drafts of each side took part in a decision; `accepted` of them became tokens. Drafts
-    after a rejected one of a block do not count. `between_s` is the time from the first decision to
-    the last, over `intervals` tokens; `waited_s` that before each decision, by cause.
+    Of each side's `compared` drafts, `accepted` became tokens; drafts behind a rejected one of a
+    block are not compared. `between_s` is the time from the first decision to the last, over
+    `intervals` tokens; `waited_s` is the time before each decision, by its cause.
 
-    `block_tokens` in `blocks` were sent in `bits` bits by the papers' formulas. Of `verified`
+    `blocks` with `block_tokens` were sent in `bits` bits by the papers' formulas. Of `verified`
     blocks with `judged` tokens, `accepted_tokens` were accepted; `resampled` blocks have a replaced
     token. The cloud `decoded` tokens without a block; the target ran `calls` forwards. `unverified`
     tokens were accepted without verification, and the target has not read the last `unread` ones.
@@ -154,15 +154,15 @@ class Counts:
 
 @dataclass(slots=True)
 class AnswerCounts(Counts):
-    """The counts of one answer, or of those to a question's parts; `take` adds each record.
+    """The counts of one answer, or of all parts of a question; `take` adds each record.
 
-    `opened_s` and `last_s` are the times of its beginning and of the newest decision, `begun_s` is
-    the beginning of the part under way.
+    `opened_s` and `last_s` are the times of the beginning and of the latest decision, `begun_s` is
+    the beginning of the current part.
 
-    What left the device (SPEC 1.10): bytes of text, tokens and distributions; `undecided` are the
+    These left the device (SPEC 1.10): bytes of text, tokens and distributions; `undecided` are the
     drafts, (step, token). `evidence_bits`, and `file_bits` in the order of `Answer.passages`, sum
-    over the `weighed` tokens, whose distribution of the cloud was known. `revealed` is the bits
-    that tokens revealed to the cloud, None if it also reads drafts.
+    over the `weighed` tokens, of which the cloud's distribution was known. `revealed` is the bits
+    that tokens revealed to the cloud, None if the cloud also reads drafts.
     """
 
     opened: events.AnswerOpened | None = None
@@ -229,12 +229,12 @@ class AnswerCounts(Counts):
 
     @property
     def resumed(self) -> bool:
-        """Whether the answer had tokens already when its first record here was made."""
+        """Whether these records begin with a resumption, after tokens that were decided earlier."""
         return self.opened is not None and self.opened.accepted > 0
 
     @property
     def unused(self) -> int:
-        """How many tokens were drafted and sent, but are not in the answer at their step."""
+        """How many drafted tokens were sent but did not become the answer's token at their step."""
         dead = sum(self.decided.get(step) != token for step, token in self.undecided)
         return self.dead + dead + self.block_tokens - self.accepted_tokens
 

@@ -1,4 +1,4 @@
-"""Every event as a frozen type.
+"""The events of a trace, each a frozen type.
 
 A Record adds time and session to an event. `step` is the index of an answer token (0-based),
 `round` the number of a block, times are seconds.
@@ -20,11 +20,11 @@ Cause = Literal["own", "other", "target"]
 
 
 class Event(Struct, frozen=True, tag_field="event", omit_defaults=True, forbid_unknown_fields=True):
-    """The base of all events; the tag of a type is its name in a trace's file."""
+    """The base class of all events. The tag of a class is its name in a trace file."""
 
 
 class TraceStarted(Event, frozen=True, tag="start"):
-    """The first event of a file. If two files have the same `clock`, their times are comparable."""
+    """The first event of a trace file. Files with the same `clock` have comparable times."""
 
     schema: int
     version: str
@@ -33,11 +33,11 @@ class TraceStarted(Event, frozen=True, tag="start"):
 
 
 class AnswerOpened(Event, frozen=True, tag="open"):
-    """An answer begins, or resumes after `accepted` tokens; settings of its question and mode.
+    """An answer begins, or resumes after `accepted` tokens, with `settings` of question and mode.
 
-    The records of its session, and of a coordinator's workers' sessions, belong to it until the
-    next AnswerOpened of that session. The message Open is just before or after it. If the answer is
-    not `exact`, drafted tokens may be accepted without a verdict.
+    The records of its session, and of a coordinator's workers' sessions, belong to the answer until
+    the next AnswerOpened of that session. The Open message is just before or after. If the answer
+    is not `exact`, drafts may be accepted without a verdict.
     """
 
     mode: str
@@ -47,7 +47,7 @@ class AnswerOpened(Event, frozen=True, tag="open"):
 
 
 class SideReady(Event, frozen=True, tag="ready"):
-    """This side took `load` seconds for the documents and `prefill` seconds for the question."""
+    """This side loaded documents in `load` seconds, and read the question in `prefill` seconds."""
 
     load: float
     prefill: float
@@ -55,7 +55,7 @@ class SideReady(Event, frozen=True, tag="ready"):
 
 
 class ForwardDone(Event, frozen=True, tag="decode"):
-    """A forward has ended: it predicts after `tokens` prefixes, the shortest of `step` tokens."""
+    """A forward ended: it predicts after `tokens` prefixes; the shortest has `step` tokens."""
 
     step: int
     tokens: int
@@ -63,13 +63,13 @@ class ForwardDone(Event, frozen=True, tag="decode"):
 
 
 class Drafted(Event, frozen=True, tag="draft"):
-    """This side has a draft for `step`, after decided tokens and drafts not rejected so far."""
+    """This side drafted a token for `step`, after decided tokens and drafts not rejected so far."""
 
     step: int
 
 
 class MessageSent(Event, frozen=True, tag="send"):
-    """This side sent a `message` of that type, whose frame has `bytes` without padding."""
+    """This side sent a message of type `message`, in a frame of `bytes` without padding."""
 
     message: str
     bytes: int
@@ -78,7 +78,7 @@ class MessageSent(Event, frozen=True, tag="send"):
 
 
 class MessageReceived(Event, frozen=True, tag="receive"):
-    """This side received a `message` of that type, whose frame has `bytes` without padding."""
+    """This side received a message of type `message`, in a frame of `bytes` without padding."""
 
     message: str
     bytes: int
@@ -87,7 +87,7 @@ class MessageReceived(Event, frozen=True, tag="receive"):
 
 
 class TokenDecided(Event, frozen=True, tag="decide"):
-    """A decided token. `device` and `cloud`: whether that side's draft, if any, was accepted.
+    """A token was decided. `device` and `cloud`: whether that side's draft, if any, was accepted.
 
     `cause` is the last input of the decision, `waited` the time since the decision before. `share`
     is the part of the token's probability from the device's documents; in modes with a verifier it
@@ -116,7 +116,7 @@ class TokenDecided(Event, frozen=True, tag="decide"):
 
 
 class TokenRanked(Event, frozen=True, tag="rank"):
-    """On request: the target's `probability` of the decided token, and its likeliest `tokens`."""
+    """If requested: the target's `probability` of the decided token, and its likeliest `tokens`."""
 
     step: int
     token: int
@@ -126,10 +126,10 @@ class TokenRanked(Event, frozen=True, tag="rank"):
 
 
 class Disclosed(Event, frozen=True, tag="disclose"):
-    """A message of an answer left the device: the ledger's entry, of what it discloses (SPEC 1.10).
+    """A message left the device. This is the ledger's entry of what it discloses (SPEC 1.10).
 
     It counts bytes of the `question` and of the `history`, `tokens`, `distributions`, and named
-    `documents`. An undecided `token` is for that `step` of the answer.
+    `documents`. A draft is disclosed as `token`, for that `step` of the answer.
     """
 
     message: str
@@ -143,7 +143,7 @@ class Disclosed(Event, frozen=True, tag="disclose"):
 
 
 class BlockSent(Event, frozen=True, tag="block"):
-    """A block of `tokens` drafts was sent; `bits` as in the papers, `seconds` of its forwards."""
+    """A block of `tokens` drafts was sent: `bits` by the papers' formula, `seconds` of forwards."""
 
     round: int
     step: int
@@ -168,14 +168,14 @@ class BlockJudged(Event, frozen=True, tag="verdict"):
 
 
 class TargetDecoded(Event, frozen=True, tag="decoded"):
-    """The cloud decided the token of `step` in its own forward, for want of a block to verify."""
+    """The cloud decided the token of `step` in its own forward, as it had no block to verify."""
 
     step: int
     token: int
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """The first `tokens` of a block equal the cloud's own, which came before the block's result."""
+    """A block got no result, as the cloud's own tokens came first; `tokens` of it equal those."""
 
     round: int
     tokens: int
@@ -192,7 +192,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """C-SQS's threshold `beta` at `step`, kept by a verdict; `dropped` is the mass it left out."""
+    """After a verdict: C-SQS's threshold at `step` was `beta`, which cut off the mass `dropped`."""
 
     step: int
     beta: float
@@ -213,16 +213,16 @@ class ForwardPreempted(Event, frozen=True, tag="preempt"):
 
 
 class ForwardStopped(Event, frozen=True, tag="stopped"):
-    """The preempted forward for `step` has stopped, after `seconds`."""
+    """The preempted forward for `step` stopped after `seconds`."""
 
     step: int
     seconds: float
 
 
 class LatencyEstimated(Event, frozen=True, tag="estimate"):
-    """ΔZ of the device: seconds per token that the cloud as single aggregator saves (DRAGON Eq. 8).
+    """`difference` (ΔZ): seconds per token that a cloud as single aggregator saves (DRAGON Eq. 8).
 
-    It follows from the round trip, both sides' acceptance and both sides' seconds per draft.
+    `device` and `cloud` are acceptances, `device_s` and `cloud_s` the sides' seconds per draft.
     """
 
     step: int
@@ -249,7 +249,7 @@ class TextsDiverged(Event, frozen=True, tag="diverge"):
 
 
 class LinkProbed(Event, frozen=True, tag="probe"):
-    """A round trip in seconds or, if a burst was timed, the bandwidth in bit/s."""
+    """A probe measured a round trip in seconds or, by a timed burst, the bandwidth in bit/s."""
 
     rtt: float | None = None
     bandwidth: float | None = None
@@ -268,7 +268,7 @@ class Rejoined(Event, frozen=True, tag="resume"):
 
 
 class NoticeKind(StrEnum):
-    """The subject of a notice, one word: programs and tests match these, never the text."""
+    """The subject of a notice, one word. Programs and tests match the kind, never the text."""
 
     ALONE = "alone"  # this side continues alone
     WAITING = "waiting"  # the answer waits for another side
@@ -287,7 +287,7 @@ class NoticeKind(StrEnum):
 
 
 class Noticed(Event, frozen=True, tag="notice"):
-    """A one-line notice for the user; `reason` is that of the end it reports, if it reports one."""
+    """A one-line notice for the user; `reason` is the reason of the end it reports, if any."""
 
     kind: NoticeKind
     text: str

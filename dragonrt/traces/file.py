@@ -35,7 +35,7 @@ Sink = Callable[[Record], None]
 
 @dataclass(frozen=True, slots=True)
 class Recorder:
-    """Makes Records of events, with times of `clock` in seconds, and passes each to all `sinks`."""
+    """Makes Records of events, with times of `clock` in seconds, and passes them to all `sinks`."""
 
     clock: Callable[[], float]
     side: Side
@@ -43,7 +43,7 @@ class Recorder:
     peer: str = ""
 
     def event(self, session: int, event: Event) -> None:
-        """Pass an event on as a Record of the session with that number, 0 for none."""
+        """Record an event of the session with that number, 0 if it belongs to none."""
         if self.sinks:
             record = Record(round(self.clock(), 6), self.side, session, event, self.peer)
             for sink in self.sinks:
@@ -57,7 +57,7 @@ class Recorder:
 
 
 class TraceFile:
-    """A new file of records, which its owner alone can read; first write a record of `start`.
+    """A new trace file, which only its owner can read. The first record must be that of `start`.
 
     Raises DragonError if it cannot be written.
     """
@@ -69,7 +69,7 @@ class TraceFile:
             raise DragonError(f"cannot write the trace {path}: {error.strerror}") from None
 
     def write(self, record: Record) -> None:
-        """Write a record. If the disk is full, log that the trace ends; answers continue."""
+        """Append a record. If the disk is full, log that the trace ends; raise nothing."""
         if self._file is None:
             return
         try:
@@ -88,7 +88,7 @@ class TraceFile:
 
 
 def start(model: str) -> TraceStarted:
-    """Return the first event of every trace file; `model` is the name of this side's model."""
+    """Return the event that begins every trace file; `model` is the name of this side's model."""
     try:  # two processes read the same monotonic clock on one host since one boot
         clock = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -97,7 +97,7 @@ def start(model: str) -> TraceStarted:
 
 
 def read_trace(path: Path) -> list[Record]:
-    """Return the records of a file, without a last line that was cut off, as by a kill.
+    """Return the records of a trace file. A last line that was cut off, as by a kill, is ignored.
 
     Raises DragonError, naming the line, if it cannot be read or is no trace of this version.
     """
@@ -137,19 +137,19 @@ def _check_start(value: object, path: Path) -> None:
 
 
 def to_object(record: Record) -> dict[str, Any]:
-    """Return a record as the JSON object of a line, from which `from_object` makes it again."""
+    """Return a record as the JSON object of a line in a trace; `from_object` is the inverse."""
     found: dict[str, Any] = to_builtins(record)
     event: dict[str, Any] = found.pop("event")
     return found | event
 
 
 def own_fields(event: Event) -> dict[str, Any]:
-    """Return an event's fields by name, as they are in a file, without the event's name."""
+    """Return an event's fields by name, as in a trace file: without those with default values."""
     return {name: value for name, value in to_builtins(event).items() if name != "event"}
 
 
 def from_object(value: Any) -> Record:
-    """Return the record of a line's JSON object. Raises DragonError, which names the fault."""
+    """Return the record of a line's JSON object. Raises DragonError if the object is no record."""
     try:
         fields = convert(value, dict[str, Any])
         own = {name: fields.pop(name) for name in _OWN & fields.keys()}

@@ -1,4 +1,4 @@
-"""Reports of a trace and its answers: on the device, of its mode, and of what left."""
+"""Build the reports of a trace and of single answers: time, bytes, acceptance, ledger."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ class At(Generic[E]):
 
 
 def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[At[E]]:
-    """Return an iterator over the events of one type, each in an At with its time."""
+    """Select the events of one type from records; yield each in an At with its time."""
     return (At(each.t, each.event) for each in records if isinstance(each.event, kind))
 
 
 def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
-    """Return the records of each answer of a trace, in order of their beginning, and all others.
+    """Split a trace: return the records of each answer, in order of beginning, and all others.
 
-    An answer begins with AnswerOpened or with the opening message; a killed process has written
-    only the message. A session number that is opened again is another answer. The sessions of a
+    An answer begins with AnswerOpened or with the Open message; a killed process has written only
+    the message. A session number that is opened again is another answer. The sessions of a
     coordinator's workers are parts of its answer, which has no session itself.
     """
     answers: list[list[Record]] = []
@@ -58,9 +58,9 @@ def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
 
 
 def summary(records: Iterable[Record]) -> dict[str, Any]:
-    """Return the `dragonrt trace --json` report of one side's trace, which begins with `start`.
+    """Return the `dragonrt trace --json` report of one side's whole trace, beginning with `start`.
 
-    Probes are the samples of the round trip and bandwidth; they and handshakes belong to no answer.
+    It has each answer and their total. Probes of the link and handshakes belong to no answer.
     """
     answers, rest = split(records)
     counts, total = [AnswerCounts.of(each) for each in answers], Counts()
@@ -112,9 +112,9 @@ SUMS = (
 def statistics(
     answer: AnswerCounts, of_mode: Callable[[AnswerCounts], dict[str, Any]] = lambda answer: {}
 ) -> dict[str, Any]:
-    """Return the figures of a finished answer by name, as in `--json`, then those of its mode.
+    """Return the figures of a finished answer by name, as `--json` prints them.
 
-    `of_mode` returns the latter. A figure is None if it was not measured.
+    The figures of `of_mode`, which are particular to a mode, come last. None: not measured.
     """
     closed, total_s = answer.closed or AnswerClosed(""), None
     if answer.last_s is not None and answer.opened_s is not None:
@@ -137,7 +137,7 @@ def statistics(
 
 
 def trace_report(counts: Counts) -> dict[str, Any]:
-    """Return the `dragonrt trace --json` report of an answer, or of the sum of several."""
+    """Return the figures of an answer, or of the sum of several, for `dragonrt trace --json`."""
     dropped = counts.dropped_mass
     return {
         "tokens": counts.tokens,
@@ -160,7 +160,7 @@ def trace_report(counts: Counts) -> dict[str, Any]:
 
 
 def ledger(answer: AnswerCounts) -> dict[str, Any]:
-    """Return the ledger of an answer, by name: what left the device, to all other sides."""
+    """Return the ledger of an answer by name: what left the device, to all other sides together."""
     return {
         "question_bytes": answer.question_bytes,
         "history_bytes": answer.history_bytes,
@@ -201,5 +201,5 @@ def _ms_each(seconds: float, count: int) -> float | None:
 
 
 def acceptance(counts: Counts, *sides: Side) -> dict[Side, float | None]:
-    """Return, by side, the share of compared drafts that became tokens; None if there were none."""
+    """Return each side's acceptance: accepted over compared drafts, None if none were compared."""
     return {side: share(counts.accepted[side], counts.compared[side]) for side in sides}

@@ -1,1 +1,1 @@
-"""The two sides' sessions of an answer, and what its text rests on."""
+"""Run one answer on the device or the cloud, and find the sources of its text."""

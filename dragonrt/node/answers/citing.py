@@ -1,25 +1,21 @@
-"""The sources of an answer, and the numbers and codes that it copies. Pure.
+"""Find the sources of an answer, and check the numbers and codes in it. All functions are pure.
 
-A file is a source if the leave-one-out evidence (SPEC 1.10) of the answer's tokens for it is at
-least FEWEST_BITS and LEAST_SHARE of the largest. Two files with the same content have little
-evidence each; then the one with the most is a source. Its sentence is the one that shares the most
-words with the answer, then with the question.
+A file is a source if the leave-one-out evidence (SPEC 1.10) of the answer's tokens for the file is
+at least FEWEST_BITS, and at least LEAST_SHARE of the largest evidence of a file. Two files with the
+same content have little evidence each; then the one with the most is the source. The sentence of a
+source is the one that shares the most words with the answer, then with the question.
 
-A small model truncates what it copies: "plum-39" of plum-otter-39. So a code is compared as a whole
-token. A token is a run of letters and digits, in which these characters connect two parts:
+A small model may copy a code in part, such as "plum-39" of plum-otter-39. So codes are compared as
+whole tokens. A token is a run of letters and digits; some characters connect two runs: one of - / _
++ & # @ always, a point or colon between digits, a comma that groups three digits, and a point in an
+e-mail address. A token is a code if it has a digit, is an e-mail address, or is of capitals with a
+hyphen. Numbers are compared without grouping (1,250 is 1250), units (75mg is 75 mg), st, nd, rd and
+th.
 
-    - / _ + & # @     between letters and digits
-    . : ,             between digits; the comma where it groups three
-    .                 in e-mail addresses
-
-A token is a code if it has a digit, is an e-mail address, or is of capitals with a hyphen. Numbers
-are compared without grouping (1,250 is 1250), units (75mg is 75 mg), st, nd, rd and th.
-
-A word is marked with the source that moved it: a word's evidence for a file is the sum of its
-tokens', and at least FEWEST_WORD_BITS. The evidence of another side is known for all of its
-documents together: the word belongs to the source whose sentence has it. Such a sentence alone has
-FEWEST_WORD_BITS: two files that have the same word have little evidence each, and in modes with a
-verifier it is unknown.
+A mark connects a word of the answer with the source that has the most evidence for the word: the
+sum over the word's tokens, at least FEWEST_WORD_BITS. The evidence of another side is known only
+for all of its documents together. So a source whose sentence contains the word counts as having
+FEWEST_WORD_BITS, also where two files have the word, or in modes with a verifier.
 """
 
 import re
@@ -63,10 +59,7 @@ _HYPHENED_CAPITALS = re.compile(r"[A-Z]+(?:-[A-Z]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk that a side read: its text, file and relevance, and the title of its document.
-
-    `place` is the index, from 0, of the chunk's first character in the document's text.
-    """
+    """A chunk that a side read, with title, file, relevance, and its offset `place` in the text."""
 
     title: str
     file: str
@@ -78,9 +71,9 @@ class Passage:
 def cited(
     passages: Sequence[Passage], bits: Sequence[float], answer: str, question: str
 ) -> list[Source]:
-    """Return a Source for each file that was read, in the order of the passages.
+    """Return a Source, with bits of evidence and the best sentence, for each file of `passages`.
 
-    `bits` is the evidence of each file, in that order, or empty if unknown: then a file gets
+    `bits` is the evidence of each file, in the order of first passages. If it is empty, a file gets
     FEWEST_BITS if one of its sentences has half of the answer's words, else 0.
     """
     files = list(dict.fromkeys(passage.file for passage in passages))
@@ -98,7 +91,7 @@ def cited(
 def attribution(
     passages: Sequence[Passage], moved: Moved, answer: str, question: str
 ) -> Attribution:
-    """Return an Attribution: sources of `answer` in `passages`, and its codes in no text read."""
+    """Return a cloud's Attribution: the sources of `answer`, and its codes that no passage has."""
     sources = cited(passages, moved.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
@@ -109,11 +102,11 @@ def attribution(
 def disagreements(
     own: Sequence[str], others: Mapping[str, Sequence[str]], weight: float | None
 ) -> list[str]:
-    """Return a line for the user for each number of an answer that documents contradict.
+    """Return a line for the user for each number in an answer that documents contradict.
 
-    `own` alternates between a number of the answer and the value in this side's documents; `others`
-    has the same for other sides, by their names. `weight` is the share of this side's documents in
-    the mixture, None if unknown. Documents with less than LEAST_WEIGHT make no line.
+    `own` alternates between a number of the answer and the value in this side's documents. `others`
+    has the same of each other side by name. `weight` is the share of this side's documents in the
+    mixture, None if unknown. Documents whose share is below LEAST_WEIGHT are ignored.
     """
     holders = {"your": (weight, own)}
     rest = None if weight is None else 1 - weight
@@ -127,7 +120,7 @@ def disagreements(
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:
-    """Return `values`, in turn a number and another value, without pairs too long to send."""
+    """Return `values` without the pairs (number, documents' value) that a message cannot carry."""
     pairs = zip(values[::2], values[1::2], strict=True)
     fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
@@ -136,10 +129,11 @@ def storable(values: Sequence[str]) -> tuple[str, ...]:
 def named(
     own: Iterable[Source], others: Iterable[Source], most: float | None
 ) -> list[tuple[Side, Source]]:
-    """Return pairs (side, Source): the sources to name for an answer, the device's first.
+    """Return the sources to show for an answer, each with its side; the device's come first.
 
-    Candidates with few bits are left out; the order stays. Other sides measure bits in their own
-    distributions: `most`, the bits of all that they sent in the mixture, bounds each, if known.
+    Those with too little evidence (see this module) are dropped. `most`, the evidence of all
+    documents of the other sides together, caps the bits of each of their sources; None if it is
+    unknown.
     """
     weighed: list[tuple[Side, Source, float]] = [
         *(("device", each, each.bits) for each in own),
@@ -156,13 +150,13 @@ def texts(passages: Iterable[Passage]) -> list[str]:
 
 
 def is_refusal(answer: str, refusal: str) -> bool:
-    """Return whether an answer is empty, begins with `refusal`, or is like "I don't know"."""
+    """Return whether an answer is empty, or begins with `refusal` or words like "I don't know"."""
     given, own = (" ".join(text.casefold().replace("’", "'").split()) for text in (answer, refusal))
     return not given or bool(own and given.startswith(own)) or _REFUSAL.match(given) is not None
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
-    """Return the sentence of `read` with most words of the answer, and its share of these words."""
+    """Return the sentence with most of the answer's words, and which share of them it has."""
     wanted, asked = content(answer), content(question)
     found = [each for text in read for each in _sentences(text)]
 
@@ -193,7 +187,7 @@ def _words(text: str) -> set[str]:
 
 
 def content(text: str) -> set[str]:
-    """Return the words of a text; those of up to three letters only if there are no others."""
+    """Return a text's words in lower case, without words of up to three letters if others exist."""
     words = _words(text)
     return {each for each in words if not FUNCTION_WORD.fullmatch(each)} or words
 
@@ -211,7 +205,7 @@ def _cut(sentence: str, wanted: set[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A number or code of a text, and where it is there: the slice from `start` to `end`."""
+    """A number or code in a text, and its place: the text's characters from `start` to `end`."""
 
     text: str
     start: int
@@ -219,7 +213,7 @@ class Code:
 
 
 def codes(text: str) -> list[Code]:
-    """Return the numbers and codes of a text in order, without those that count items of a list."""
+    """Return the numbers and codes in a text, in order. Item numbers of a list are ignored."""
     if len(_NUMBERED.findall(text)) > 1:
         text = _NUMBERED.sub(lambda number: " " * len(number[0]), text)
     found = _TOKENS.finditer(text)
@@ -227,7 +221,7 @@ def codes(text: str) -> list[Code]:
 
 
 def missing(text: str, known: Iterable[str]) -> list[Code]:
-    """Return the codes of a text that are in none of the known texts."""
+    """Return the numbers and codes of `text` that occur in none of the `known` texts."""
     found = codes(text)
     if not found:
         return []
@@ -257,9 +251,9 @@ DecidedText = tuple[str, TokenDecided]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The slice of an answer from `start` to `end`, and the source with the most evidence for it.
+    """A slice of an answer's text, `start` to `end`, and the source with the most evidence for it.
 
-    `place` is where the source's chunk begins in its document; None for another side's source.
+    `place` is where the source's chunk begins in its document; None for a source of another side.
     """
 
     start: int
@@ -275,9 +269,10 @@ def marks(
     moved: Moved,
     sources: Sequence[tuple[Side, Source]],
 ) -> list[Mark]:
-    """Return the marks of an answer in order; `sources` are what `named` returned for it.
+    """Return the marks of an answer, in order: which of its words come from which source.
 
-    Neighbouring words with the same source are one mark, also across words of up to three letters.
+    `pieces` are the answer's text by token, `moved` its evidence, `sources` the result of `named`.
+    Neighbouring words with the same source share a mark, even across words of up to three letters.
     """
     text, places = "", list[tuple[int, int, TokenDecided]]()
     for piece, event in pieces:

@@ -1,4 +1,4 @@
-"""The device's answer: one question, with one or more other sides."""
+"""The device's part of an answer: ask one or more other sides, and record the result."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ from dragonrt.wire.reasons import End, Reason
 class Answer:
     """The record of an answer on the device. Times are seconds on its event loop's clock.
 
-    `records` has its events except drafts and messages, `passages` the chunks that the device read,
-    `moved` the evidence. `attributions` are the Attributions of other sides, None if one sent none.
+    `records` are its events except drafts and messages, `passages` the chunks that the device read,
+    `moved` the evidence. `attributions` are the sources that each other side sent, or None for it.
     """
 
     question: Question
@@ -58,13 +58,13 @@ class Answer:
 
     @property
     def notices(self) -> list[Noticed]:
-        """Return the notices for the user, without repetitions."""
+        """Return the notices for the user that this answer caused, without repetitions."""
         found = (each.event for each in self.records)
         return [*dict.fromkeys(each for each in found if isinstance(each, Noticed))]
 
 
 class ClientSession:
-    """The device's part of one answer, run by `ask`; `connectors` reach other sides by name."""
+    """The device's part of one answer: make one per question, await `ask`, end early by `stop`."""
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
-"""The driver of an answer, for every mode and both sides.
+"""Drive an answer, in any mode and on both sides.
 
-It only does I/O: it sends messages, feeds inputs into a mode, and executes the effects.
+A mode decides tokens and does no I/O. The driver feeds it inputs (messages, results of forwards,
+time-outs) and executes its effects: it sends messages, starts forwards and records events.
 """
 
 import asyncio
@@ -36,21 +37,21 @@ OnRecord = Callable[[Record], None]
 def opening(
     entry: ModeEntry[Any, Any], question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
-    """Return the event that begins an answer, or resumes it after `accepted` decided tokens."""
+    """Return the trace event of an answer's beginning, or resumption after `accepted` tokens."""
     shown = {**traced(question), **traced(settings)}
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
 @dataclass(eq=False)
 class AnswerSession(Session):
-    """One other side in an answer, and the session with it on the current connection, if any.
+    """One other side in an answer, and the current session with that side, if one is open.
 
-    A device's `connector` replaces a lost connection; a cloud has none. `gone` is set when a new
-    session must be opened, `retry_s` seconds later if the other side is busy. Once it is `over`, a
-    device ignores messages and opens none. `weights` is the fingerprint of the other side's model,
-    `attribution` what it sent of its sources, `concluded` the connection on which it waits for this
-    side's. `rtt_s` is the largest round trip of connections that ended. `feed` takes inputs for the
-    mode; `lets_out` returns whether a message may leave.
+    On a device, `connector` replaces a lost connection. A cloud has none. `gone` is set when the
+    device must open a new session, after `retry_s` seconds if the other side is busy. Once `over`,
+    a device ignores messages and opens no session. `weights` is the fingerprint of the other side's
+    model, `attribution` the sources that it sent, `concluded` the connection on which it waits for
+    this side's sources. `rtt_s` is the largest round trip of ended connections. `feed` passes
+    inputs to the mode; `lets_out` returns whether a message may be sent.
     """
 
     name: str
@@ -118,7 +119,7 @@ class AnswerSession(Session):
 
     @property
     def took_part(self) -> bool:
-        """Whether the other side ever opened a session of this answer."""
+        """Whether the other side has ever accepted a session of this answer."""
         return self._evidence is not None
 
     @property
@@ -126,7 +127,7 @@ class AnswerSession(Session):
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
-        """Send and receive from now on in session `number`, open on the connection `peer`."""
+        """Use session `number` on the connection `peer` from now on, to send and receive."""
         self._peer, self.number, self._opened = peer, number, False
         self.gone.clear()
         self.retry_s = 0.0
@@ -141,7 +142,7 @@ class AnswerSession(Session):
         return peer
 
     def open(self, peer: Peer, message: wire.Open) -> bool:
-        """Return whether `message` may leave; if so, open a session on `peer` with it."""
+        """Open a session on `peer` by `message`; return False if the message may not be sent."""
         passes = self.lets_out(message)
         if passes:
             peer.open(self, message)
@@ -149,7 +150,7 @@ class AnswerSession(Session):
         return passes
 
     def send(self, message: wire.SessionMessage) -> None:
-        """Send a message; drop it if no session is open, or if it may not leave this side."""
+        """Send a message, or drop it if no session is open or its content may not be disclosed."""
         if self._peer is None or not self.lets_out(message):
             return
         self._unread += self._peer.send(message)
@@ -157,18 +158,18 @@ class AnswerSession(Session):
             self._draining = asyncio.create_task(self._drain(self._peer), name="drain")
 
     def close(self, end: End) -> None:
-        """Close the session with `end`, if one is open; the mode gets no input about that."""
+        """Close the session, if open, for the reason `end`, without an input to the mode."""
         peer = self._detach()
         if peer is not None:
             peer.close(self.number, end)
 
     def fail(self, end: End) -> None:
-        """Close the session with `end`, and tell the mode that the other side will not return."""
+        """Close the session with `end`; inform the mode that the other side will not return."""
         self.close(end)
         self.feed(modes.Left(self.name, end, False))
 
     async def conclude(self) -> None:
-        """Tell the other side that the answer is complete; wait `rejoin_s` for its attribution."""
+        """Report to the other side that the answer is complete; wait `rejoin_s` for sources."""
         if self._peer is not None and self._opened:
             self.send(wire.Conclude(self.number))
             with suppress(TimeoutError):
@@ -177,7 +178,7 @@ class AnswerSession(Session):
         self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
-        """If the other side has sent Conclude, send `found`, this side's sources, in a Close."""
+        """Reply to the device's Conclude, if any, by a Close with this side's sources, `found`."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None
@@ -213,7 +214,7 @@ class AnswerSession(Session):
 class Driver:
     """Runs the mode of one answer: feeds it inputs in order, and executes the effects it returns.
 
-    `recorder` gets every event. Each message of a device passes its `door`; a cloud has none.
+    `recorder` gets every event. On a device, `door` decides whether a message may be disclosed.
     """
 
     def __init__(
@@ -236,7 +237,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, name: str, connector: Connector | None = None) -> AnswerSession:
-        """Add the other side `name`; return its session. A device reaches it by `connector`."""
+        """Add another side to the answer; return its session. A device passes a `connector`."""
         how = self.timeouts, self.feed, self.lets_out, self.mode.times_bandwidth
         session = AnswerSession(name, connector, *how)
         self.sessions[name] = session
@@ -249,7 +250,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Return the prefill result, None if the answer ends first; meanwhile call `working`."""
+        """Await `preparation`, calling `working` each `probe_s`; return None if the answer ends."""
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self.over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
@@ -272,8 +273,8 @@ class Driver:
     def feed(self, *inputs: modes.Input) -> None:
         """Feed inputs into the mode, in order, then start the work that it requests.
 
-        Inputs that arrive meanwhile are queued. After the answer's end only messages are fed and
-        replies sent, for the other side. A message that the mode rejects ends its session.
+        Inputs that arrive meanwhile are queued. After the answer's end, only messages are fed, and
+        only replies are sent. A message that the mode rejects ends its session.
         """
         self._inputs.extend(inputs)
         if self._busy:
@@ -304,21 +305,21 @@ class Driver:
             self._carry_out(effects)
 
     def stop(self, reason: modes.Finish) -> None:
-        """End the answer, for `reason`, with the tokens decided so far; none is recorded later."""
+        """End the answer early, for `reason`; tokens that are decided later are not recorded."""
         self._stopped = True
         self.feed(modes.Stopped(reason))
 
     # Effects.
 
     def record(self, event: Event) -> None:
-        """Record an event of this answer by its session's number, 0 if it has several sessions."""
+        """Record an event of this answer under its session's number, 0 if it has several."""
         if self._door is not None and isinstance(event, TokenDecided):
             self._door.decide(event.token, withheld=event.withheld)
         sessions = tuple(self.sessions.values())
         self.recorder.event(sessions[0].number if len(sessions) == 1 else 0, event)
 
     def lets_out(self, message: wire.SessionMessage) -> bool:
-        """Return whether a message may leave this side; record what it discloses if it may."""
+        """Return whether a message may be sent; if so, record in the ledger what it discloses."""
         if self._door is None:
             return True
         entry = self._door.entry(message)

@@ -1,4 +1,4 @@
-"""An answer's session at the model of its side: the interface, and that of a real model."""
+"""Run the forwards of one answer: the interface, and its implementation on a real model."""
 
 import asyncio
 from collections import deque
@@ -28,7 +28,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """What came of a Work: its `value`, an `error`, or `preempted`, after so many `seconds`."""
+    """The result of a Work after `seconds`: its `value`, or an `error`, or `preempted`."""
 
     work: Work
     seconds: float
@@ -41,16 +41,16 @@ OnResult = Callable[[ForwardResult], None]
 
 
 class BackendSession(Protocol):
-    """The interface to one answer's session at a model, which knows its documents and question."""
+    """The interface by which an answer runs forwards on a model that has read its prompt."""
 
     def start(self, work: Work, done: OnResult) -> None:
-        """Start `work`, one with a span at a time; the loop calls `done` with the result later."""
+        """Start `work`; later `done` gets the result on the event loop. One forward at a time."""
 
     def preempt(self) -> None:
-        """Stop the forward under way, if any, as soon as possible; `done` is still called."""
+        """Stop the running forward, if any, as soon as possible; `done` is still called."""
 
     def close(self) -> None:
-        """End the session; no `done` is called any more, also not for work under way."""
+        """End the session; `done` is not called any more, not even for running work."""
 
 
 VALUE_PROBABILITY = 0.2
@@ -58,13 +58,13 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return (), as no document contradicts `text`: the default `PrefillResult.other_values`."""
+    """Return no contradicted numbers; the default of `PrefillResult.other_values`."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
-    """What a side has once it has read a question: a session at the model, passages, and times.
+    """What a side has after reading a question: a session at the model, the passages, and times.
 
     `evidence` is a hash of passages and relevances. `other_values` takes the tokens of an answer,
     and returns each number that all documents contradict, each followed by the documents' value.
@@ -82,15 +82,15 @@ class PrefillResult:
 
 
 class Prefiller(Host, Protocol):
-    """What an answer needs of its side: a reader of questions, and a recorder (see LocalSide)."""
+    """The interface to a side that retrieves and reads documents for an answer; see LocalSide."""
 
     @property
     def recorder(self) -> Recorder:
-        """Return the recorder of this side's events."""
+        """Return the recorder that gets all trace events of this side."""
 
     @property
     def share_sources(self) -> bool:
-        """Whether other sides are told the sources of an answer among this side's documents."""
+        """Whether other sides receive an answer's sources among this side's documents."""
 
     async def prepare(
         self,
@@ -100,10 +100,10 @@ class Prefiller(Host, Protocol):
         late: bool = False,
         client: Client = (),
     ) -> PrefillResult:
-        """Find and load the documents of a question, read it, and return what the answer needs.
+        """Retrieve the documents of a question, prefill the model with both; return the result.
 
-        A side that `verifies` reads a block in one forward. If `late`, the question is read in the
-        answer's first forward. What is computed counts as the share of `client`.
+        With `verifies`, a whole block is read in one forward. With `late`, the prefill is part of
+        the answer's first forward. The computed tokens count against the fair share of `client`.
         """
 
 
@@ -132,8 +132,8 @@ class _Forward:
 class ModelSession(BackendSession):
     """A BackendSession on a real model, for one answer; its forwards run on `worker`.
 
-    The model's thread postprocesses a result before the next forward, so that answers that shared a
-    forward share the next one, too. That one may begin before the event loop handles the result.
+    The model's thread postprocesses a result and may begin the next forward before the event loop
+    handles that result. So answers that shared a forward share the next one, too.
     """
 
     def __init__(
@@ -176,10 +176,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return each number in `text` that all documents contradict, then their value (SPEC 5).
+        """Return each number in an answer that all documents contradict, then their value (SPEC 5).
 
-        Their value is the likeliest after the same prefix; one whose probability is below
-        VALUE_PROBABILITY is left out, with its number. `by` finds the numbers among the tokens.
+        A number is skipped if the value has a probability below VALUE_PROBABILITY. `by` finds the
+        numbers among the tokens.
         """
         found: list[str] = []
         hashes = extended([self._start], text)

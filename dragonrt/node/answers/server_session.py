@@ -1,4 +1,4 @@
-"""The cloud's part of an answer: it prepares, reports it, and takes part until the end."""
+"""The cloud's part of one answer, from the device's Open message to the Close."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -21,14 +21,18 @@ from dragonrt.wire.fields import unpack
 
 
 def admission(prefiller: Prefiller, limits: CloudLimits) -> CloudAdmission:
-    """Return a CloudAdmission with these limits, which has `prefiller` read the questions."""
+    """Return the admission control of a cloud on which `prefiller` reads the questions."""
     return CloudAdmission(partial(server_session, prefiller), prefiller.timeouts, limits)
 
 
 def server_session(
     prefiller: Prefiller, peer: Peer, message: wire.Open, turns: asyncio.Semaphore
 ) -> tuple[AnswerSession, Coroutine[Any, Any, None]]:
-    """Return a session for `message`, and the coroutine that answers; or raise DragonError."""
+    """Return the session that a device opens by `message`, and the coroutine that answers in it.
+
+    `turns` limits how many questions of that device are read at a time. Raises DragonError for a
+    question or settings that this cloud cannot answer.
+    """
     entry = mode_entry(message.mode)
     question = unpack(Question, message.question)
     settings = unpack(entry.settings, message.settings)

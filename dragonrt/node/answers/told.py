@@ -1,4 +1,4 @@
-"""Disclosed and withheld tokens of earlier answers: withheld once is withheld for ever."""
+"""Remember which part of each earlier answer was sent, so that the rest is never sent."""
 
 import json
 import os
@@ -19,10 +19,10 @@ _LONGEST_S = 2.0  # for another process to write
 
 
 class ToldAnswers:
-    """The parts of earlier answers that other sides received, by a hash of question and answer.
+    """Stores which part of each earlier answer the other sides received, by a hash of the turn.
 
-    The file `path` keeps them over restarts, for their owner alone; None keeps none. Several
-    processes may share it. It has no withheld text. What cannot be read is unknown.
+    The file `path`, which only its owner can read, keeps the parts over restarts; with None they
+    are kept in memory. Several processes may share the file. Withheld text is never stored.
     """
 
     def __init__(self, path: Path | None = None) -> None:

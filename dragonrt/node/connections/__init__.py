@@ -1,1 +1,1 @@
-"""Peers, hosts and addresses: who is connected, and who may be."""
+"""Connections between sides: addresses, dialling, admission to a cloud, and the protocol's pump."""

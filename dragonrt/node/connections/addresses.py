@@ -1,4 +1,4 @@
-"""Addresses of other sides and protection of the link, as the user configures them."""
+"""Turn the user's settings of network and encryption into addresses to dial or listen on."""
 
 import os
 import re
@@ -34,14 +34,14 @@ SOON = timedelta(days=30)  # how long before its end a key or certificate is war
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side says about itself in the handshake; `corpus` returns `LocalSide.corpus`."""
+    """What a side states about itself in the handshake; `corpus` returns its documents' hash."""
 
     side: Side
     model: "LanguageModel"
     corpus: Callable[[], str] = lambda: "unknown"
 
     def hello(self) -> Hello:
-        """Return a Hello with a fresh nonce, for one connection."""
+        """Return the Hello message of one connection, with a fresh nonce."""
         return Hello(
             version=PROTOCOL_VERSION,
             nonce=os.urandom(NONCE_BYTES),
@@ -60,7 +60,7 @@ class Identity:
 class Address:
     """The address of a cloud; connections are encrypted with a shared `key`, or by `tls`.
 
-    `emulate` wraps each stream in an emulated link. `insecure` lets a device dial if `exposed`.
+    `emulate` wraps each stream in an emulated link. `insecure` allows to dial an `exposed` address.
     """
 
     host: str
@@ -72,11 +72,11 @@ class Address:
 
     @property
     def exposed(self) -> bool:
-        """Whether others could read and change what is sent to this host."""
+        """Whether the address is another machine's, and neither key nor TLS protects the link."""
         return not (is_loopback(self.host) or self.key is not None or self.tls is not None)
 
     def check(self) -> None:
-        """Raise TlsError if a device may not dial this address: it is `exposed`, not `insecure`."""
+        """Raise TlsError if the address is `exposed` and not allowed by the user (`insecure`)."""
         if self.exposed and not self.insecure:
             raise TlsError(
                 f"anyone on the way to {self.host} could read and change what is sent: give both "
@@ -84,7 +84,7 @@ class Address:
             )
 
     def check_listening(self) -> None:
-        """Raise DragonError if a cloud may not listen on this address: anyone could connect."""
+        """Raise DragonError if a cloud at this address would accept any device of the network."""
         knows_devices = self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED
         if not (is_loopback(self.host) or self.key is not None or knows_devices):
             raise DragonError(
@@ -93,29 +93,29 @@ class Address:
             )
 
     def around(self, stream: Stream, side: Side) -> Stream:
-        """Return `stream` in the layers that this address needs: emulated link, encryption."""
+        """Wrap the stream of a connection in the emulated link and encryption of this address."""
         link = self.emulate(stream) if self.emulate is not None else stream
         key, dials = self.key, side == "device"
         return link if key is None else EncryptedStream(link, key, dials=dials)
 
     async def reach(self) -> TcpStream:
-        """Connect as a device; return the bare stream, for `begin`. Raises LinkError."""
+        """Connect by TCP, or TLS, as a device; return the stream for `begin`. Raises LinkError."""
         self.check()
         return await connect(self.host, self.port, tls=self.tls)
 
     def begin(self, stream: TcpStream, identity: Identity) -> tuple[Stream, Connection]:
-        """Return `stream` in its layers, and a new Connection for the messages on it."""
+        """Wrap a connected stream by `around`; return it with its new protocol Connection."""
         connection = Connection(identity.side, identity.hello(), self.key)
         return self.around(stream, identity.side), connection
 
     async def dial(self, identity: Identity) -> tuple[Stream, Connection]:
-        """Connect as a device; return what `begin` returns. Raises LinkError."""
+        """Connect as a device: `reach`, then `begin`. Raises LinkError."""
         return self.begin(await self.reach(), identity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSettings:
-    """The setting of an emulated link: this side delays what it sends and what it receives."""
+    """The setting of an emulated slow link, which delays all that this side sends and receives."""
 
     link: PathText | None = setting(
         None,
@@ -123,7 +123,7 @@ class LinkSettings:
     )
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """Return a function that wraps a stream in the emulated link; None without a link."""
+        """Return a function that wraps a stream in the emulated link; None if no link is set."""
         if self.link is None:
             return None
         if re.match(r"-?[\d.]+ *(us|ms|s|min)$", self.link):
@@ -135,7 +135,7 @@ class LinkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The address of the cloud, and the protection of the connection."""
+    """The network settings of a side: the cloud's address, and the files for encryption."""
 
     host: Text = setting("127.0.0.1", "Address of the cloud: HOST or HOST:PORT.", daily=True)
     port: Port = setting(7070, "TCP port of the cloud.", letter="p", daily=True)
@@ -149,7 +149,7 @@ class NetworkSettings:
     )
 
     def cloud_address(self, link: LinkSettings) -> Address:
-        """Return the Address to listen on. Raises DragonError for a wrong setting or file."""
+        """Return the Address that a cloud listens on. Raises DragonError for a wrong setting."""
         context = None
         if self.tls_cert is not None or self.tls_key is not None:
             context = server_context(self.tls_cert, self.tls_key, self.tls_ca)
@@ -158,7 +158,7 @@ class NetworkSettings:
         return self._address("cloud", link, context)
 
     def device_address(self, link: LinkSettings) -> Address:
-        """Return the Address to dial; `tls`, or any file of a certificate, turns TLS on."""
+        """Return the Address that a device dials. `tls` or any certificate file turns TLS on."""
         files = (self.tls_cert, self.tls_key, self.tls_ca)
         context = None
         if self.tls or any(path is not None for path in files):
@@ -166,7 +166,7 @@ class NetworkSettings:
         return self._address("device", link, context)
 
     def expiring(self, today: date) -> list[str]:
-        """Return a line for each key or certificate with 30 days left. Raises DragonError."""
+        """Return a line for each key or certificate that ends in 30 days. Raises DragonError."""
         lines = []
         renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
         if renew is not None and renew - today <= SOON:
@@ -188,7 +188,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A side that a device dials: name, address, and weight among several: above 0, of any sum."""
+    """A side that a device dials, and its relative `weight` among several (above 0, of any sum)."""
 
     name: str
     address: Address
@@ -200,8 +200,8 @@ def members(
 ) -> tuple[Member, ...]:
     """Return the other sides of a device: the cloud or, in a mode with several, the `workers`.
 
-    Each worker is HOST:PORT or HOST:PORT=WEIGHT. All are protected and emulated alike. Raises
-    DragonError if workers do not fit the mode, or an address may not be dialled unprotected.
+    Each worker is HOST:PORT or HOST:PORT=WEIGHT. All share key, certificates and emulated link.
+    Raises DragonError if workers do not fit the mode, or an address may not be dialled unprotected.
     """
     entry, address = entry_of(how), network.device_address(link)
     if not entry.several:
@@ -252,7 +252,7 @@ def _worker(address: Address, text: str) -> Member:
 
 
 def host_and_port(text: str) -> tuple[str, int] | None:
-    """Return host and port of HOST:PORT, with an IPv6 host in brackets; None for another text."""
+    """Parse HOST:PORT into host and port; None if malformed. An IPv6 host has brackets."""
     found = re.fullmatch(r"(?:\[(.+)\]|([^:]+)):([0-9]{1,5})", text)
     if found is None or not 1 <= int(found[3]) <= 65535:
         return None

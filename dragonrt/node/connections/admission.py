@@ -1,9 +1,9 @@
-"""Admission of devices and questions to a cloud: limits per device (a connection) and for all.
+"""Admit devices and questions to a cloud, within limits per device (a connection) and in total.
 
 A refusal includes a retry time. Few questions of one device are read at a time, so that other
-devices do not wait for them. The number and time of unauthenticated connections are limited, per
-source address and in total. A new one is always accepted: if there is no place, the oldest silent
-one loses its own, or else the oldest.
+devices do not wait for them. Unauthenticated connections are limited in number and time, per source
+address and in total. A new connection is always accepted: if there is no place, the oldest
+connection that has sent nothing is dropped, or else the oldest.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ REMEMBERED_HOSTS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudLimits:
-    """How many devices and answers a cloud admits."""
+    """The settings that limit how many devices and answers a cloud admits."""
 
     most_devices: Positive = setting(256, "Most connected devices.")
     most_answers: Positive = setting(128, "Most running answers of all devices.")
@@ -60,14 +60,14 @@ USUAL_LIMITS: CloudLimits = CloudLimits()
 
 
 class Bucket:
-    """A token bucket of `size`, refilled at a rate per second; full at first."""
+    """A token bucket for rate limits, with `size` tokens at most and at first."""
 
     def __init__(self, per_second: float, size: float, now: float) -> None:
         self._per_second, self._size = per_second, size
         self._tokens, self._filled_s = size, now
 
     def take(self, now: float) -> float:
-        """Take one token and return 0.0, or return the seconds until one is available."""
+        """Take a token and return 0.0; if there is none, return the seconds until there is one."""
         more = self._per_second * (now - self._filled_s)
         self._tokens, self._filled_s = min(self._size, self._tokens + more), now
         if self._tokens < 1.0:
@@ -80,7 +80,7 @@ class CloudAdmission:
     """Admits devices, and the sessions that they open, within the limits of a cloud.
 
     `opening` makes a session; `handshakes` limits connections that are not authenticated yet.
-    `admitted` counts devices so far, `refused` those and sessions refused for want of room.
+    `admitted` counts admitted devices, `refused` the devices and sessions that exceeded a limit.
     """
 
     def __init__(self, opening: Opening, timeouts: Timeouts, limits: CloudLimits) -> None:
@@ -98,7 +98,7 @@ class CloudAdmission:
 
     @contextmanager
     def admit(self, peer: Peer) -> Iterator[None]:
-        """Return a context manager in which a device is admitted. It raises BusyError if full."""
+        """Count `peer` as a connected device within the context. Raises BusyError if full."""
         self.check_room()
         rate = self._limits.device_rate
         pace = Bucket(rate, max(1.0, 3 * rate), _now())
@@ -124,7 +124,7 @@ class CloudAdmission:
             raise BusyError(f"the cloud has {self.devices} devices already", 10.0)
 
     def answering(self, peer: Peer, message: wire.Open) -> tuple[Session, Work]:
-        """Return a device's new session and the work to run for it. Raises BusyError if full."""
+        """Return the session that `message` opens, and its coroutine. Raises BusyError if full."""
         pace, turns = self._devices[peer]
         try:
             self._check_places(pace, len(peer.connection.sessions))
@@ -153,9 +153,9 @@ class CloudAdmission:
             raise BusyError(text, self._retry_s(limits.most_answers))
 
     async def drain(self, seconds: float) -> None:
-        """Refuse new answers; wait until the others end, `seconds` pass or `hasten` is called.
+        """Refuse new answers; wait until open ones end, `seconds` pass or `hasten` is called.
 
-        A device without an answer is disconnected, to find another cloud. No answer is cancelled.
+        A device without an open answer is disconnected, to find another cloud. No answer is ended.
         """
         self._closing = True
         for peer in list(self._devices):
@@ -167,7 +167,7 @@ class CloudAdmission:
                     await self._device_left.wait()
 
     def hasten(self) -> None:
-        """Make `drain` return now, with answers under way; closing the server cancels those."""
+        """Make `drain` return now, although answers are open; closing the server cancels them."""
         self._hastened = True
         self._device_left.set()
 
@@ -196,7 +196,7 @@ def _now() -> float:
 
 
 class BoundedLines:
-    """Passes lines about hosts on to `say`, few per second and host, and counts those left out."""
+    """Limits log lines to a few per second and host, and reports how many were dropped."""
 
     def __init__(self, say: Callable[[str], None], clock: Callable[[], float]) -> None:
         self._say = say
@@ -207,7 +207,7 @@ class BoundedLines:
         return len(self._hosts)
 
     def say(self, host: str, line: str) -> None:
-        """Pass a line on, unless there were too many about the host; the next one counts them."""
+        """Log a line about `host`, or drop it if there are too many; the next one counts drops."""
         now = self._clock()
         fresh = Bucket(LINES_A_SECOND, 4 * LINES_A_SECOND, now), 0
         pace, left_out = self._hosts.pop(host, fresh)
@@ -222,7 +222,7 @@ class BoundedLines:
 
 
 class PlaceLostError(Exception):
-    """A connection has lost its place during the handshake, for the reason in the text."""
+    """A connection was dropped during its handshake: it was slow, silent, or others needed room."""
 
 
 @dataclass(eq=False, slots=True)
@@ -235,7 +235,7 @@ class _Place:
 
 
 class Handshakes:
-    """The places of connections in the handshake; `failed` counts those without authentication."""
+    """Limits the connections in the handshake; `failed` counts those that did not complete it."""
 
     def __init__(
         self,
@@ -256,10 +256,10 @@ class Handshakes:
     async def place(
         self, host: str, heard: Callable[[], bool], dismiss: Callable[[], None]
     ) -> AsyncIterator[None]:
-        """Return an async context manager in which a connection from `host` has a place.
+        """Give a connection from `host` one of the limited handshake places within the context.
 
-        `heard` returns whether a byte has arrived. If another connection needs the place, or this
-        one takes too long, it raises PlaceLostError; in the first case it calls `dismiss` before.
+        `heard` returns whether a byte has arrived. The context raises PlaceLostError if it lasts
+        too long, or a new connection needs the place; in that case `dismiss` is called first.
         """
         loop, limit = asyncio.get_running_loop(), asyncio.timeout(self._handshake_s)
         late = f"it did not complete the handshake in {self._handshake_s:g} s"
@@ -301,7 +301,7 @@ class Handshakes:
 
 
 def source_of(host: str) -> str:
-    """Return the part of an address that identifies one machine: IPv4 whole, IPv6 its /64."""
+    """Return the part of an address that identifies one machine: all of IPv4, the /64 of IPv6."""
     try:
         address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -320,8 +320,8 @@ async def serve(
 ) -> Server:
     """Listen as a cloud; return the Server, an async context manager that is closed at its end.
 
-    `on_change` gets a line when a device joins, leaves or is refused: few per host, none on silent
-    connections. Raises DragonError for a host beyond loopback without key or certificates.
+    `on_change` gets a line when a device joins, leaves or is refused: few lines per host. Raises
+    DragonError for a host beyond loopback without a key or device certificates.
     """
     address.check_listening()
     lines = BoundedLines(on_change, asyncio.get_running_loop().time)

@@ -1,4 +1,4 @@
-"""The connection to one other side, dialled again with back-off when it is lost."""
+"""Keep a connection to one other side: dial it again, with back-off, when it is lost."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,22 +17,22 @@ PASSING = frozenset({Reason.LOST, Reason.SHUTDOWN, Reason.BUSY, Reason.ERROR})
 
 
 class NotConnectedError(DragonError):
-    """A question needs another side that has not been reached yet."""
+    """A question needs another side to which there has been no connection yet."""
 
 
 def mistaken(error: BaseException | None) -> bool:
-    """Return whether dialling fails until a key, certificate, version or model is changed."""
+    """Return whether a dialling error is permanent: wrong key, certificate, version or model."""
     if isinstance(error, HandshakeError):
         return error.reason not in PASSING
     return isinstance(error, TlsError)
 
 
 class Connector:
-    """Keeps a connection to another side: `run` has `dial` make a Peer whenever there is none.
+    """Keeps one other side connected: `run` calls `dial` to make a Peer whenever there is none.
 
     `on_notice` gets a notice when the connection is lost or back, and when the other side, named
-    `who`, refuses it for a new reason. `connections` counts connections so far. `absence` is why
-    there is none now.
+    `who`, refuses it for a new reason. `connections` counts connections so far. `absence` is the
+    reason why there is none now, or empty.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """Wait, up to `idle_s`, until a constant rate has sent the frames of its budget."""
+        """At a constant rate, wait up to `idle_s` until its budget of frames has been sent."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)
@@ -88,7 +88,7 @@ class Connector:
             raise
 
     def hurry(self) -> None:
-        """Have `run` dial a lost connection now, not after a pause: a question waits for it."""
+        """Make `run` dial a lost connection now, without a pause, as a question needs it."""
         self._hurry.set()
 
     async def reach(self) -> Peer | None:
@@ -110,7 +110,7 @@ class Connector:
             self._waiting -= 1
 
     async def run(self) -> None:
-        """Keep a connection until cancelled: dial while there is none, also after a refusal."""
+        """Keep a connection until cancelled: dial while there is none, even after a refusal."""
         clock = asyncio.get_running_loop().time
         while True:
             if self._peer is not None:
@@ -161,7 +161,7 @@ class Connector:
 
 @asynccontextmanager
 async def kept(*links: Connector) -> AsyncIterator[None]:
-    """Return an async context manager that keeps these connectors connected, then disconnects."""
+    """Keep these connectors connected within the async context; disconnect them at its end."""
     keepers = [asyncio.create_task(link.run(), name="connector") for link in links]
     try:
         yield

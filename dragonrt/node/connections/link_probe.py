@@ -1,4 +1,4 @@
-"""What a connection to a cloud shows before any question: round trips, rate, loss."""
+"""Measure the link to a cloud without a question: round trips, bandwidth, loss, clock."""
 
 import asyncio
 import time
@@ -26,8 +26,8 @@ SOON_S = 0.5
 class ProbedLink:
     """Measurements of the link to a cloud, and its Hello, `peer`; times are in seconds.
 
-    `ahead_s`: how far the cloud's clock is ahead, to about half a round trip. `up` is the rate to
-    the cloud in bit/s. `segments` are TCP's: (sent, sent again). Each is None if unknown.
+    `ahead_s` is how far the cloud's clock is ahead, `up` the bandwidth to the cloud in bit/s. TCP's
+    `segments` are (sent, retransmitted). These three are None if unknown.
     """
 
     peer: Hello
@@ -43,12 +43,12 @@ class ProbedLink:
 
     @property
     def jitter_s(self) -> float:
-        """The mean difference between successive round trips, in seconds."""
+        """The mean absolute difference between successive round trips, in seconds."""
         return fmean(abs(later - one) for one, later in pairwise(self.trips_s))
 
 
 async def probe(address: Address, model: LanguageModel) -> ProbedLink:
-    """Connect to a cloud, return measurements of the link, and leave. Raises DragonError."""
+    """Connect to a cloud as a device, measure the link, and disconnect. Raises DragonError."""
     clock = asyncio.get_running_loop().time
     started_s, heard_ms = clock(), 0.0
     carrier = await address.reach()

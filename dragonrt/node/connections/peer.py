@@ -1,7 +1,7 @@
-"""One authenticated connection to the other side: its pump, its probes and its sessions.
+"""One authenticated connection to the other side, with its sessions, sender, reader and probes.
 
-The peer owns the stream and every task that works for it. It hands a message to its session as
-soon as the message arrives, synchronously, so that a slow session never delays another.
+The peer owns the stream and every task that works for it. It hands a message to its session as soon
+as the message arrives, synchronously, so that a slow session never delays another.
 """
 
 import asyncio
@@ -37,22 +37,22 @@ class ConnectionLostError(DragonError):
 
 
 class Session(Protocol):
-    """The interface of a session: what its Peer calls on the event loop, for it to handle."""
+    """The interface of an answer's session to its Peer, which calls it on the event loop."""
 
     times_bandwidth: bool
     """Whether the mode uses the bandwidth, so that timed bursts are worth their bytes."""
 
     def measured(self) -> None:
-        """Use the new estimates of the link: the peer's `round_trip_s` and `bandwidth`."""
+        """Handle new estimates of the link: the peer's `round_trip_s` and `bandwidth`."""
 
     def receive(self, message: wire.SessionMessage) -> None:
-        """Handle a message of this session. A DragonError closes the session with its text."""
+        """Handle a message. A DragonError that this raises closes the session with its text."""
 
     def closed(self, close: wire.Close) -> None:
-        """Handle the session's end: the other side closed it, or sent what is not allowed."""
+        """Handle the session's end by a Close, or by a received message that was not allowed."""
 
     def lost(self, end: End) -> None:
-        """Handle the session's end by the end of the connection, for the reason in `end`."""
+        """Handle the session's end by the loss of the whole connection, with its reason `end`."""
 
 
 Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None]]]
@@ -60,7 +60,7 @@ Answerer = Callable[["Peer", wire.Open], tuple[Session, Coroutine[Any, Any, None
 
 
 class Peer:
-    """One connection and its sessions; a cloud's `answerer` makes those that the device opens."""
+    """One connection to the other side, and its sessions. Await `handshake`, then `run`."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Peer:
     # Sending.
 
     def send(self, message: wire.Message) -> int:
-        """Send a message and return its bytes; 0 if its session, or the connection, is not open."""
+        """Send a message; return its size in bytes, 0 if the session or connection is closed."""
         if self.connection.state is not State.OPEN:
             return 0
         if isinstance(message, wire.SessionMessage) and message.session not in self._sessions:
@@ -136,7 +136,7 @@ class Peer:
         return self._next_session - 1
 
     def open(self, session: Session, message: wire.Open) -> None:
-        """Send `message`, which opens a session with its number; `session` handles it here."""
+        """Open a session by sending `message`; `session` then handles what comes back."""
         self._sessions[message.session] = session
         self.send(message)
         self._wake_probe.set()
@@ -148,7 +148,7 @@ class Peer:
         retry_s: float = 0.0,
         attribution: wire.Attribution | None = None,
     ) -> None:
-        """Send a Close for session `number`, if it is open; a device may retry in `retry_s`."""
+        """Close session `number`, if open: send a Close with the reason `end` and these values."""
         if self.connection.session_state(number) is not SessionState.NONE:
             retry_ms = int(1000 * retry_s)
             self._send(wire.Close(number, end.reason, end.text, retry_ms, attribution))
@@ -181,7 +181,7 @@ class Peer:
             ) from None
 
     async def run(self) -> None:
-        """Receive and probe until the connection ends, then end its sessions. Handshake before."""
+        """Receive messages and probe the link until the connection ends. Call after `handshake`."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
@@ -272,7 +272,7 @@ class Peer:
         self._stream.close()
 
     async def refuse(self, error: BusyError) -> None:
-        """Send a Goodbye for `error` just after the handshake, and close the stream."""
+        """Refuse a device after its handshake: send a Goodbye for `error`, close the stream."""
         self.leave(End(error.reason, error.text))
         await self._stream.wait_closed()
 

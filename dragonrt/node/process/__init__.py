@@ -1,1 +1,1 @@
-"""One process: its settings, model, documents, index, and how it ends."""
+"""Build, run and end the process of one side: settings, model, documents, index."""

@@ -1,4 +1,4 @@
-"""Composes one process: model, documents, threads, trace."""
+"""Build the parts of one side's process from its settings: model, index, threads, trace."""
 
 import asyncio
 import functools
@@ -47,7 +47,7 @@ LOCKED_S = 5.0  # how long a start waits for another process that indexes
 
 
 def default_index(documents: tuple[Path, ...]) -> Path:
-    """Return the default directory of an index; for bundled documents it depends on FORMAT."""
+    """Return the index directory for these documents, in the user's data, if none is configured."""
     data = Path(platformdirs.user_data_dir("dragonrt"))
     samples = (bundled.documents("device").parent, data)
     ours = all(any(path.resolve().is_relative_to(at) for at in samples) for path in documents)
@@ -57,7 +57,7 @@ def default_index(documents: tuple[Path, ...]) -> Path:
 
 
 def index_directory(settings: SideSettings) -> Path | None:
-    """Return the directory of a side's index and KV (KV alone if there is a `store`), or None."""
+    """Return the directory of a side's index and stored KV, None if it has no documents."""
     if settings.index is not None:
         return settings.index
     if settings.store is not None:
@@ -67,7 +67,7 @@ def index_directory(settings: SideSettings) -> Path | None:
 
 
 def load_model(settings: SideSettings) -> LanguageModel:
-    """Load the model of a side. Raises DragonError."""
+    """Load the language model that the settings name. Raises DragonError."""
     name, prompt = bundled.default_model(settings.model), settings.prompt
     adapter = None if settings.adapter in (None, "none") else Path(settings.adapter)
     template = None if prompt is None else PromptTemplate.read(prompt)
@@ -92,7 +92,11 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index a side's documents; return `Index.update`'s Report, or None. Raises DragonError."""
+    """Index a side's documents, new and changed ones; return a report, None without documents.
+
+    `on_portion`, called whenever more chunks have become searchable, ends the update by returning
+    False. Raises DragonError.
+    """
     directory = index_directory(settings)
     if directory is None or not settings.documents:
         return None
@@ -112,7 +116,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Return a side's Library, or None; `left` is what is not indexed yet. Raises DragonError."""
+    """Open a side's index as a Library, None without one; `left` says what is not indexed yet."""
     directory = index_directory(settings)
     if directory is None:
         return None
@@ -132,7 +136,7 @@ def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -
 
 
 def kv_limit(settings: SideSettings, directory: Path) -> float:
-    """Return how many bytes the stored KV of an index may take."""
+    """Return the most bytes of disk that the stored KV of the index in `directory` may use."""
     if settings.kv_cache is None:
         return kv_store.usual_limit(directory)
     return parse_size(settings.kv_cache)
@@ -145,7 +149,7 @@ def complete_library(
     *,
     kv: bool = True,
 ) -> Library | None:
-    """Index all documents and, if `kv`, store their KV; return the library, None without any."""
+    """Index all documents and, if `kv`, store their KV. Return the Library (None: no documents)."""
     update_index(settings, on_progress)
     library = open_library(settings, model)
     if library is not None and kv:
@@ -163,9 +167,9 @@ _loaded = functools.cache(load_embedder)
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The loaded parts of one side: its settings, model and library.
+    """The loaded parts of one side, from which `local_side` runs it: settings, model and library.
 
-    `on_report` gets each update of a watched index, or its error; `listeners` get every Record.
+    `on_report` gets each index update while the side runs, or its error; `listeners` all Records.
     """
 
     settings: SideSettings
@@ -177,7 +181,7 @@ class Loaded:
 
 @asynccontextmanager
 async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
-    """Return an async context manager of the running LocalSide: threads, trace, indexing."""
+    """Run a side within the async context: its threads, trace and indexing; warm it up first."""
     loop, listeners = asyncio.get_running_loop(), loaded.listeners
     settings, model, library = loaded.settings, loaded.model, loaded.library
     async with AsyncExitStack() as stack:

@@ -36,7 +36,7 @@ MEND = "mend that, then look again"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one check has seen; `remedy` says what to do, and is empty if nothing is to be done."""
+    """The result of one check: its `level`, `what` was checked, what was `seen`, and a `remedy`."""
 
     level: Level
     what: str
@@ -47,7 +47,7 @@ class Finding:
 async def diagnose(
     side: SideSettings, network: NetworkSettings, today: date, *, dials: bool
 ) -> AsyncIterator[Finding]:
-    """Yield all findings about this side and, if it `dials`, about the cloud and the link to it."""
+    """Yield the result of each check of this side and, if it `dials`, of the cloud and the link."""
     here = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     seen = f"dragonrt {__version__}, numpy {version('numpy')}, {here}"
     yield Finding("ok", "versions", seen)

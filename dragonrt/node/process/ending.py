@@ -1,4 +1,4 @@
-"""Ends a process on a signal: in order if that is quick, else at once."""
+"""End a process on a signal: cleanly if that is quick, else at once."""
 
 import asyncio
 import os
@@ -18,10 +18,7 @@ LONGEST_END_S = 10.0  # longest time for a process to close
 
 
 def exit_on_sigterm() -> None:
-    """Have SIGTERM end this process in order, by SystemExit; a second one ends it at once.
-
-    Python drops an exception that a handler raises during a destructor: then it ends at once, too.
-    """
+    """Make SIGTERM end this process cleanly, by SystemExit; a second SIGTERM ends it at once."""
 
     # In a container the kernel drops what process 1 does not handle.
     def end(number: int, frame: FrameType | None) -> NoReturn:
@@ -42,7 +39,7 @@ def exit_on_sigterm() -> None:
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
     """Call the next of `steps` on the running loop at each of these signals.
 
-    After the last step the process has LONGEST_END_S to end; one more signal ends it at once.
+    After the last step the process has LONGEST_END_S to end. One more signal ends it at once.
     """
     left = list(steps)
 
@@ -60,7 +57,7 @@ def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) 
 
 
 async def terminable(main: Coroutine[Any, Any, T]) -> T:
-    """Return what `main` returns; SIGTERM cancels it, and then this raises SystemExit."""
+    """Run `main` and return its result; SIGTERM cancels it, and this then raises SystemExit."""
     task, ended = asyncio.current_task(), asyncio.Event()
     assert task is not None
 

@@ -1,4 +1,4 @@
-"""A host's offline decode profile: measured once, kept in the user's data (DRAGON §5.2)."""
+"""A model's decode profile on this machine (seconds per token by length): measured once, saved."""
 
 import json
 import platform
@@ -26,7 +26,7 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Return the profile fitted to `runs` decodings of a full context after `rows` documents."""
+    """Time the decoding of `runs` full contexts with `rows` documents, and fit a DecodeProfile."""
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []
@@ -48,7 +48,7 @@ def _profile_path(model: str) -> Path:
 
 
 def save_profile(model: str, profile: DecodeProfile) -> Path:
-    """Write the profile of a model on this machine; return the file."""
+    """Save a model's decode profile in the data of this machine's user; return the file."""
     path, about = _profile_path(model), {"model": model, "machine": platform.machine()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**asdict(profile), **about}, indent=2) + "\n", encoding="utf-8")
@@ -56,7 +56,7 @@ def save_profile(model: str, profile: DecodeProfile) -> Path:
 
 
 def load_profile(model: str) -> DecodeProfile | None:
-    """Return the saved profile of a model on this machine, None if there is none."""
+    """Return the saved decode profile of a model on this machine, None if there is none."""
     path = _profile_path(model)
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""The documents of one side: their index, and the KV that the model computes of them."""
+"""The documents of one side: their index, and the KV that the model computes for them."""
 
 import asyncio
 from collections import deque
@@ -36,11 +36,11 @@ LIKELIEST = 64
 
 @dataclass(slots=True)
 class Library:
-    """The documents of a side; `kv` stores what `model` computed of the chunks of `retriever`.
+    """The documents of a side: `retriever` searches their index, `kv` stores the KV of its chunks.
 
     `newest` opens the current index; assign the result to `retriever` to use it. `left` says what
-    is still to be indexed. `skipped` counts unreadable files. `asked` has the chunks of the last
-    questions. `on_notice` gets each notice once, in any thread.
+    is still to be indexed. `skipped` counts unreadable files. `asked` are the chunks retrieved for
+    the latest questions. `on_notice` gets each notice once, in any thread.
     """
 
     model: LanguageModel
@@ -59,7 +59,8 @@ class Library:
     ) -> list[Hit]:
         """Return the most relevant chunks with their scores; see `Retriever.retrieve` for `k`.
 
-        `within` limits the documents to search. Raises RetrievalError if there are none in it.
+        Chunks below relevance `floor` are dropped. `within` limits the documents to search. Raises
+        RetrievalError if there are none in it.
         """
         within = normalize("NFC", within)
         return self.retriever.retrieve(question, k, floor, within)
@@ -85,13 +86,13 @@ class Library:
         return tokens[:most]
 
     def check(self) -> None:
-        """Give a notice of files with chunks longer than the model reads."""
+        """Notify `on_notice` of each file with chunks that are longer than the model reads."""
         least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
         for chunk in self.retriever.index.longer(least):
             self.tokens(chunk)
 
     def document_kv(self, chunk: Chunk) -> Document:
-        """Return the KV of a chunk: stored or, if not, computed now, and stored if possible."""
+        """Return the KV of a chunk: from the store or, if missing, computed and then stored."""
         stored = self.stored_kv(chunk)
         if stored is not None:
             return stored
@@ -106,7 +107,7 @@ class Library:
         return made
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's KV; return its bytes, or 0 with a notice if that is not possible."""
+        """Store a chunk's KV; return its size in bytes, or 0 with a notice if that fails."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
@@ -114,7 +115,7 @@ class Library:
             return 0
 
     def notice(self, kind: NoticeKind, text: str) -> None:
-        """Pass a notice on to `on_notice`, unless it is a repetition."""
+        """Pass a notice to `on_notice`, unless the same notice was passed before."""
         notice = Noticed(kind, text)
         if notice not in self._noticed:
             self._noticed.add(notice)
@@ -172,7 +173,7 @@ class _MissingKv:
 
 
 def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Store the KV that chunks lack, while there is room; `progress` gets counts: done, all."""
+    """Compute and store missing KV of chunks while there is room; `progress` gets (done, total)."""
     missing = _MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:
@@ -182,10 +183,10 @@ def prefill(library: Library, progress: Callable[[int, int], None] = lambda done
 
 @asynccontextmanager
 async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable[[], None]]:
-    """Return an async context manager that stores chunks' missing KV while no answer is open.
+    """Compute and store missing KV in the background of the async context, while no answer is open.
 
-    A question stops the current chunk between two layers; it restarts later. Yields a function to
-    call after a new snapshot of the library. A notice names files too long to be read whole.
+    A question stops the current chunk, which restarts later. Yields a function to call when the
+    library has a new index. A notice names files with chunks longer than the model reads.
     """
     changed = asyncio.Event()
     changed.set()

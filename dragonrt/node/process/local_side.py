@@ -1,4 +1,4 @@
-"""The model, threads and documents that one process answers with (SPEC section 1)."""
+"""The model, threads and documents of one process, and how it reads a question (SPEC section 1)."""
 
 import asyncio
 import hashlib
@@ -41,7 +41,7 @@ it loses without the question's names and numbers: a refusal of the other side c
 
 
 class LongQuestionError(DragonError):
-    """A question has `tokens`, and the model has `room` for fewer."""
+    """A question has more tokens (`tokens`) than the model has room for (`room`)."""
 
     def __init__(self, tokens: int, room: int, model: str) -> None:
         super().__init__(
@@ -53,11 +53,11 @@ class LongQuestionError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class LocalSide:
-    """Implements Prefiller on a real model and a real index.
+    """Answers questions with a real model and index; implements Prefiller.
 
-    `worker` runs the model, `librarian` the retrieval. A side without a `library` answers without
-    documents. `following` is the state of the indexing process, if any. `prefix_cache` counts
-    tokens of documents for answers: `queries` all, `hits` those whose KV was stored.
+    `worker` is the model's thread, `librarian` that of retrieval. `library` has the documents, if
+    any. `following` is the state of background indexing, if any. `prefix_cache` counts tokens of
+    retrieved documents: `queries` all of them, `hits` those whose KV was stored.
     """
 
     side: Side
@@ -79,7 +79,7 @@ class LocalSide:
 
     @property
     def marker(self) -> tuple[int, ...]:
-        """Return the model's tokens of MARKER, which another side reads for withheld ones."""
+        """Return this model's tokens of MARKER, which stand for withheld tokens."""
         return tuple(self.model.encode(MARKER))
 
     def controller(self, name: str) -> Controller:
@@ -90,7 +90,7 @@ class LocalSide:
 
     @property
     def corpus(self) -> str:
-        """Return a hash that is equal on hosts that can resume each other's answers."""
+        """Return a hash of model and index; clouds with the same can resume each other's answers."""
         known = self.model.document_fingerprint
         if self.library is not None:
             known += f" {self.library.retriever.fingerprint}"
@@ -193,7 +193,7 @@ class LocalSide:
 
 
 def sought(question: Question, refusal: str) -> str:
-    """Return the text to search for: the question, after the turns before it, without refusals."""
+    """Return the text to search for: earlier turns without refusals, and the question."""
     turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
     return in_context(question.prompt, turns)
 
@@ -205,9 +205,10 @@ def weighing(
     embedder: Embedder | None,
     side: Side,
 ) -> Weighing:
-    """Return the Weighing: of one row per hit by its score, or of one row of score 0.
+    """Return how a question's rows are weighted: one row per hit by score, or one without hits.
 
-    A device's documents count more for a question about the user's own things, if they name these.
+    On a device, documents gain weight for a question about the user's own things if they name
+    these.
     """
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]
@@ -241,7 +242,7 @@ def _evidence(hits: Sequence[Hit]) -> str:
 def fitting_prompt(
     model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
 ) -> list[int]:
-    """Return a prompt's tokens with the latest turns that fit into `room`, or LongQuestionError."""
+    """Return the prompt's tokens, with as many of the latest turns as fit into `room` tokens."""
     for first in range(len(history) + 1):
         text = model.prompt.question_text(history[first:], question, instructions)
         if len(tokens := model.encode(text)) <= room:

@@ -1,4 +1,4 @@
-"""The event loop of a process, and the two programs that run in it: cloud and device."""
+"""Run the event loop of a process, and in it a cloud or a device."""
 
 import asyncio
 import ctypes
@@ -46,7 +46,7 @@ SWITCH_S = 0.0005
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Return what `main` returns, run on uvloop if there is one; SIGTERM ends it by SystemExit."""
+    """Run `main` in a new event loop (uvloop, not on Windows); SIGTERM ends it by SystemExit."""
     # Threads share few arenas: memory freed in a thread's own arena would stay unused.
     if sys.platform == "linux" and hasattr(library := ctypes.CDLL(None), "mallopt"):
         library.mallopt(M_ARENA_MAX, ARENAS)
@@ -79,7 +79,7 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 
 class LevelError(DragonError):
-    """A level of disclosure that the device does not allow; `allowed` names those that it does."""
+    """The device does not allow this disclosure level; `allowed` names the levels that it does."""
 
     def __init__(self, allowed: str) -> None:
         super().__init__(f"the level of disclosure must be {allowed}")
@@ -88,7 +88,7 @@ class LevelError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """A running cloud that listens on `port`."""
+    """A running cloud, made by `cloud`: its side, admission and server, which listens on `port`."""
 
     side: LocalSide
     admission: CloudAdmission
@@ -99,7 +99,7 @@ class Cloud:
         return self.server.port
 
     async def drain(self) -> None:
-        """Stop listening, refuse new answers, and wait up to `answer_s` for those under way."""
+        """Stop listening, refuse new answers, and wait up to `answer_s` for those that are open."""
         self.server.stop_listening()
         await self.admission.drain(self.side.timeouts.answer_s)
 
@@ -111,10 +111,7 @@ async def cloud(
     on_change: Callable[[str], None],
     limits: CloudLimits = USUAL_LIMITS,
 ) -> AsyncIterator[Cloud]:
-    """Return an async context manager of a running Cloud; at its end it drains, then closes.
-
-    `on_change` gets a line when a device joins, leaves or is refused.
-    """
+    """Run a cloud within the async context; `on_change` gets a line as devices join and leave."""
     async with local_side(loaded) as side:
         admission = server_session.admission(side, limits)
         identity = Identity("cloud", side.model, lambda: side.corpus)
@@ -131,7 +128,7 @@ async def run_cloud(
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; call `on_ready` with the port when that begins.
 
-    Then running answers may finish, until a second signal. The context `beside` is open meanwhile.
+    Then open answers may finish, until a second signal. Meanwhile the context `beside` is open.
     """
     stopping = asyncio.Event()
     async with cloud as running, beside(running):
@@ -142,7 +139,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return the Counterpart of the side that `connector` reaches: its weight and fingerprint."""
+    """Return what a mode needs to know of another side: its weight, and its model's fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -157,10 +154,10 @@ def counterpart(weight: float, connector: Connector) -> Counterpart:
 
 @dataclass(slots=True)
 class Device:
-    """A device that dials its other sides and asks questions one after another.
+    """A device that keeps its other sides connected and asks questions one after another.
 
-    `told` has the parts of earlier answers that other sides received. `resources` may depend on the
-    models of the `members`; None while those are not known.
+    `told` has the parts of earlier answers that other sides received. `resources` are those of the
+    mode, None until `complete` has prepared them.
     """
 
     side: LocalSide
@@ -173,7 +170,7 @@ class Device:
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
-        """Return a session that `ask` runs for a question. Raises DragonError as `complete`."""
+        """Return a session for a question; await its `ask`. Raises DragonError like `complete`."""
         resources, carry = self.complete(), entry_of(self.settings).carry
 
         def take(record: Record) -> None:
@@ -188,13 +185,13 @@ class Device:
 
     @property
     def levels(self) -> Sequence[Settings]:
-        """Return the settings, then those of each stricter level of disclosure that is possible."""
+        """The settings of this device, then those of each stricter disclosure level it can have."""
         own = self.settings
         marker = (self.resources or self.side).marker
         return [each for each in own.levels if each is own or marker or not each.redacts]
 
     def at(self, level: str) -> "Device":
-        """Return this device at a level of disclosure. Raises LevelError if not in `levels`."""
+        """Return this device at a disclosure level. Raises LevelError if not among `levels`."""
         levels = {each.level: each for each in self.levels if each.level is not None}
         for name, how in levels.items():
             if name == level:
@@ -203,7 +200,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Prepare the mode's resources once; return them. Raises DragonError while impossible."""
+        """Return the mode's resources, prepared once. Raises DragonError if a side is missing."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
@@ -222,10 +219,10 @@ async def device(
     how: Settings,
     on_notice: OnNotice = lambda notice: None,
 ) -> AsyncIterator[Device]:
-    """Return an async context manager of a Device that keeps its other sides connected.
+    """Run a Device within the async context, and keep its other sides connected.
 
-    `on_notice` gets a line when one is absent, lost or back. Raises DragonError if one permanently
-    refuses this side.
+    `on_notice` gets a line when another side is absent, lost or back. Raises DragonError if a side
+    permanently refuses this device.
     """
     async with (
         local_side(loaded) as side,
@@ -241,7 +238,7 @@ async def device(
 async def look(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
 ) -> None:
-    """Dial each other side once, then disconnect. `on_notice` and errors are those of `device`."""
+    """Check that each other side can be dialled, then disconnect. Notices, errors: see `device`."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
     async with _dialling(model, members, how, recorder, on_notice):
         pass

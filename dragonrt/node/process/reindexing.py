@@ -1,4 +1,4 @@
-"""Indexes documents while a side answers: the remaining ones, and changes (`--watch`).
+"""Index documents while a side answers: those not indexed yet, and changed ones (`--watch`).
 
 This module as a program, with llama.cpp's library as its argument if it is not an installed one,
 updates the index in its own process; the side retrieves from each new snapshot.
@@ -34,7 +34,7 @@ OnReport = Callable[[Report | DragonError], None]
 
 @dataclass(slots=True)
 class Following:
-    """The state of indexing: why no process does it, and why an update failed; empty if not so."""
+    """The state of background indexing: why it `stopped` or `failed`, or empty while it works."""
 
     stopped: str = ""
     failed: str = ""
@@ -50,10 +50,10 @@ async def reindexing(
     following: Following,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
-    """Return an async context manager in which changed documents are indexed and then found.
+    """Keep the library's index up to date, by another process, within the async context.
 
-    Another process indexes them; it waits while `worker` has an answer, and restarts if it dies.
-    `on_report` gets each run's report. Raises DragonError if documents cannot be watched.
+    That process waits while `worker` has an answer, and restarts if it dies. `on_report` gets each
+    update's report. `following` is kept current. Raises DragonError if documents cannot be watched.
     """
     if order.watch:
         try:

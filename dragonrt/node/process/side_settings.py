@@ -1,4 +1,4 @@
-"""The settings of a side, without heavy imports."""
+"""The settings of a side. This module has no heavy imports."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -99,7 +99,7 @@ class SideSettings:
             raise DragonError("--watch needs documents: name them with --documents")
 
     def beside(self, hosts: Iterable[str]) -> "SideSettings":
-        """Return these settings; without `threads`, with half the cores if a host is local."""
+        """Return these settings, with half the cores if `threads` is unset and a host is local."""
         if self.threads is not None or not any(map(is_loopback, hosts)):
             return self
         return replace(self, threads=usual_threads(sides=2))
