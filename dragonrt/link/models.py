@@ -48,7 +48,7 @@ class MarkovRates:
 
 
 class MarkovChannel:
-    """A link direction whose rate follows a Markov chain, from its stationary distribution on."""
+    """A link direction whose rate follows a Markov chain that starts in its stationary state."""
 
     def __init__(self, rates: MarkovRates, seed: int = 0, direction: Direction = "up") -> None:
         self.rates = rates

@@ -83,7 +83,7 @@ def _other(content: bytes) -> str:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Create a file that only its owner can read. Raises LinkError if it exists or has a fault."""
+    """Create a file only its owner can read. Raises LinkError if it exists or writing fails."""
     try:
         with create(path, new=True) as file:
             file.write(content)

@@ -120,7 +120,7 @@ class Worker(JobThread):
         return bool(self.answers or self._questions)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Add to a client's open answers and questions. While any is open, no background runs."""
+        """Add to a client's counts of open answers and questions, which stop background work."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.

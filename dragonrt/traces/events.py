@@ -175,14 +175,14 @@ class TargetDecoded(Event, frozen=True, tag="decoded"):
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """A block got no result, as the cloud's own tokens came first; `tokens` of it equal those."""
+    """The cloud's own tokens came before a block's result; its first `tokens` drafts equal them."""
 
     round: int
     tokens: int
 
 
 class RoundDecided(Event, frozen=True, tag="round"):
-    """A coordinator decided `decided` tokens with workers of these `weights`, without `missing`."""
+    """A device decided `decided` tokens with workers of these `weights`, without `missing` ones."""
 
     round: int
     step: int
@@ -287,7 +287,7 @@ class NoticeKind(StrEnum):
 
 
 class Noticed(Event, frozen=True, tag="notice"):
-    """A one-line notice for the user; `reason` is the reason of the end it reports, if any."""
+    """A one-line notice for the user. If a session or connection ended, `reason` says why."""
 
     kind: NoticeKind
     text: str

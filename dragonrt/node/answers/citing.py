@@ -91,7 +91,7 @@ def cited(
 def attribution(
     passages: Sequence[Passage], moved: Moved, answer: str, question: str
 ) -> Attribution:
-    """Return a cloud's Attribution: the sources of `answer`, and its codes that no passage has."""
+    """Return the sources of `answer`, and its codes in no passage, as a message for the device."""
     sources = cited(passages, moved.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
@@ -131,8 +131,8 @@ def named(
 ) -> list[tuple[Side, Source]]:
     """Return the sources to show for an answer, each with its side; the device's come first.
 
-    Those with too little evidence (see this module) are dropped. `most`, the evidence of all
-    documents of the other sides together, caps the bits of each of their sources; None if it is
+    Sources with too little evidence (see this module) are dropped. `most`, the evidence of all
+    documents of other sides together, caps the bits of each of their sources. It is None if
     unknown.
     """
     weighed: list[tuple[Side, Source, float]] = [

@@ -30,7 +30,7 @@ class Answer:
     """The record of an answer on the device. Times are seconds on its event loop's clock.
 
     `records` are its events except drafts and messages, `passages` the chunks that the device read,
-    `moved` the evidence. `attributions` are the sources that each other side sent, or None for it.
+    `moved` the evidence. `attributions` has the sources that each other side sent, or None.
     """
 
     question: Question

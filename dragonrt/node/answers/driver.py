@@ -1,4 +1,4 @@
-"""Drive an answer, in any mode and on both sides.
+"""Drive an answer, in any mode and on either side.
 
 A mode decides tokens and does no I/O. The driver feeds it inputs (messages, results of forwards,
 time-outs) and executes its effects: it sends messages, starts forwards and records events.

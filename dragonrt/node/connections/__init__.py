@@ -1,1 +1,1 @@
-"""Connections between sides: addresses, dialling, admission to a cloud, and the protocol's pump."""
+"""Connections between sides: addresses, dialling, admission to a cloud, sessions and probes."""

@@ -84,7 +84,7 @@ class Address:
             )
 
     def check_listening(self) -> None:
-        """Raise DragonError if a cloud at this address would accept any device of the network."""
+        """Raise DragonError if a cloud at this address would accept any device that reaches it."""
         knows_devices = self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED
         if not (is_loopback(self.host) or self.key is not None or knows_devices):
             raise DragonError(
@@ -166,7 +166,7 @@ class NetworkSettings:
         return self._address("device", link, context)
 
     def expiring(self, today: date) -> list[str]:
-        """Return a line for each key or certificate that ends in 30 days. Raises DragonError."""
+        """Return a line per key or certificate that ends within 30 days. Raises DragonError."""
         lines = []
         renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
         if renew is not None and renew - today <= SOON:

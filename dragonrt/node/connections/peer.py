@@ -148,7 +148,7 @@ class Peer:
         retry_s: float = 0.0,
         attribution: wire.Attribution | None = None,
     ) -> None:
-        """Close session `number`, if open: send a Close with the reason `end` and these values."""
+        """Send a Close for session `number`, if open: reason, retry time, sources of the answer."""
         if self.connection.session_state(number) is not SessionState.NONE:
             retry_ms = int(1000 * retry_s)
             self._send(wire.Close(number, end.reason, end.text, retry_ms, attribution))

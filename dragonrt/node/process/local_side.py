@@ -90,7 +90,7 @@ class LocalSide:
 
     @property
     def corpus(self) -> str:
-        """Return a hash of model and index; clouds with the same can resume each other's answers."""
+        """Return a hash of model and index. Equal clouds can resume each other's answers."""
         known = self.model.document_fingerprint
         if self.library is not None:
             known += f" {self.library.retriever.fingerprint}"

@@ -111,7 +111,7 @@ async def cloud(
     on_change: Callable[[str], None],
     limits: CloudLimits = USUAL_LIMITS,
 ) -> AsyncIterator[Cloud]:
-    """Run a cloud within the async context; `on_change` gets a line as devices join and leave."""
+    """Run a cloud within the async context, then drain it; `on_change` gets news of devices."""
     async with local_side(loaded) as side:
         admission = server_session.admission(side, limits)
         identity = Identity("cloud", side.model, lambda: side.corpus)
