@@ -159,10 +159,10 @@ class AnswerCounts(Counts):
     `opened_s` and `last_s` are the times of the beginning and of the latest decision, `begun_s` is
     the beginning of the current part.
 
-    These left the device (SPEC 1.10): bytes of text, tokens and distributions; `undecided` are the
-    drafts, (step, token). `evidence_bits`, and `file_bits` in the order of `Answer.passages`, sum
-    over the `weighed` tokens, of which the cloud's distribution was known. `revealed` is the bits
-    that tokens revealed to the cloud, None if the cloud also reads drafts.
+    The ledger (SPEC 1.10) counts bytes, tokens and distributions that left the device; `undecided`
+    are the drafts sent, (step, token). `evidence_bits`, and `file_bits` of each file, sum over the
+    `weighed` tokens, for which the cloud's distribution was known. `revealed` is the bits that
+    tokens revealed to the cloud, None if the cloud also reads drafts.
     """
 
     opened: events.AnswerOpened | None = None

@@ -35,9 +35,9 @@ class TraceStarted(Event, frozen=True, tag="start"):
 class AnswerOpened(Event, frozen=True, tag="open"):
     """An answer begins, or resumes after `accepted` tokens, with `settings` of question and mode.
 
-    The records of its session, and of a coordinator's workers' sessions, belong to the answer until
-    the next AnswerOpened of that session. The Open message is just before or after. If the answer
-    is not `exact`, drafts may be accepted without a verdict.
+    Records of its session, and of the workers' sessions in mode `federated`, belong to the answer
+    until the next AnswerOpened of that session. The Open message is just before or after. If the
+    answer is not `exact`, drafts may be accepted without a verdict.
     """
 
     mode: str
@@ -326,7 +326,7 @@ class Record(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     """An event with its time on the writer's loop clock, its side, and the session it belongs to.
 
     `session` is 0 for none, and is reused after a reconnection. `peer` is the device's address on a
-    cloud; at a coordinator it is a worker's name.
+    cloud; on a device with several workers it is a worker's name.
     """
 
     t: float

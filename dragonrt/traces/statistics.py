@@ -30,8 +30,8 @@ def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
     """Split a trace: return the records of each answer, in order of beginning, and all others.
 
     An answer begins with AnswerOpened or with the Open message; a killed process has written only
-    the message. A session number that is opened again is another answer. The sessions of a
-    coordinator's workers are parts of its answer, which has no session itself.
+    the message. A session number that is opened again is another answer. In mode `federated`, the
+    sessions with workers are parts of the device's answer, which has no session itself.
     """
     answers: list[list[Record]] = []
     rest: list[Record] = []
