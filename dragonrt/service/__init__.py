@@ -1,1 +1,1 @@
-"""A chat, in a terminal or over HTTP, and the comparison of methods."""
+"""Chat on a device in a terminal, over HTTP or MCP, and compare methods of decoding."""

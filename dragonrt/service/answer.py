@@ -1,4 +1,4 @@
-"""An answer for a person: its text, what it rests on, what it cost and disclosed."""
+"""The answer to a question: its text and tokens, sources, marks, costs and disclosure ledger."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,7 +34,7 @@ from dragonrt.wire import messages as wire
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text completed by one token; `device_share` of its probability, 0 to 1, is the device's."""
+    """Text of an answer; `device_share` (0 to 1) of its token's probability is the device's."""
 
     text: str
     device_share: float
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source of an answer: a document, the `sentence` nearest to the answer, evidence in bits."""
+    """A document that an answer used: `sentence` is its best match, `bits` its evidence in bits."""
 
     side: Side
     file: str
@@ -53,7 +53,7 @@ class Source:
 
     @classmethod
     def of(cls, side: Side, found: wire.Source) -> Self:
-        """Return the source that a message names, `found`, as a Source of that side."""
+        """Return a Source of the given side from `found`, a source in a wire message."""
         return cls(side, found.name, found.title, found.relevance, found.bits, found.sentence)
 
     def to_object(self) -> dict[str, Any]:
@@ -64,12 +64,12 @@ class Source:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a question or to one part of it, or the joined answer to several parts.
+    """The answer to a question, or to one part of it, or the joined answers to several parts.
 
-    `decoded` has the tokens and events, `pieces` the text with the decision of each piece.
-    `refusal` is what the model says if no document has the answer. `place` has the number of a
-    part, from 1, and that of all parts; `start` is the index in the joined text at which it begins.
-    The joined answer has number 0 and the parts in `answered`; its costs and ledger are sums.
+    `decoded` has the tokens and trace records, `pieces` the text with each piece's token decision.
+    `refusal` is the model's sentence for "no document has the answer". `place` is the number of
+    this part, from 1, and the number of parts. `start` is the index of this part's text in the
+    joined text. A joined answer has number 0, its parts in `answered`, and the sums of their costs.
     """
 
     text: str
@@ -84,7 +84,7 @@ class Answer:
     def joined(
         cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
     ) -> "Answer":
-        """Return one answer to `prompt`, with the joined `text` and the answers to its `parts`."""
+        """Return the Answer to the whole `prompt`: the joined `text`, and its `parts`' answers."""
         first, answers = parts[0], [part.decoded for part in parts]
         whole = replace(
             first.decoded,
@@ -101,7 +101,7 @@ class Answer:
 
     @property
     def finish(self) -> str:
-        """Return the reason for which this complete answer ended: stop, length or cancelled."""
+        """Return why this complete answer ended: "stop", "length" or "cancelled"."""
         return self.decoded.finish.value
 
     @property
@@ -111,7 +111,7 @@ class Answer:
 
     @property
     def parts(self) -> Sequence["Answer"]:
-        """Return an Answer for each part of the question; this one alone if there are no parts."""
+        """Return an Answer for each part of the question; [self] if the question has one part."""
         return self.answered or [self]
 
     @cached_property
@@ -126,13 +126,13 @@ class Answer:
 
     @property
     def sources(self) -> list[Source]:
-        """Return the documents each part rests on, the device's first; none for a refusal."""
+        """Return the documents that each part used, the device's first; none for a refusal."""
         found = [Source.of(*each) for part in self.parts for each in part._cited]
         return [*{(each.side, each.file, each.sentence): each for each in found}.values()]
 
     @cached_property
     def marked(self) -> list[Mark]:
-        """Return the marks of the text in order; `start` and `end` are indexes into this text."""
+        """Return each run of words that has a best source, in order, by indexes into this text."""
         found = []
         for part in self.parts:
             answer, moved = part.decoded, part.start - self.start
@@ -142,7 +142,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return the marks as JSON: start_index and end_index in characters, side, file, …"""
+        """Return `marked` as JSON: start_index, end_index (characters), side, file, chunk_start."""
         return [
             {
                 "start_index": mark.start,
@@ -156,9 +156,9 @@ class Answer:
 
     @cached_property
     def not_found(self) -> list[Code]:
-        """Return the numbers and codes of the text that neither a document nor the user has.
+        """Return the numbers and codes in the text that are in no document and not in the question.
 
-        Empty if another side took part and does not report what its documents have.
+        Empty if another side took part and does not report which of them its documents lack.
         """
         found = []
         for part in self.parts:
@@ -175,13 +175,13 @@ class Answer:
 
     @property
     def statistics(self) -> dict[str, Any]:
-        """Return the answer's times, acceptances and bytes by name; None if not measured."""
+        """Return the answer's times, acceptance and bytes by name; None if not measured."""
         of_mode = entry_of(self.decoded.settings).statistics
         return statistics.statistics(AnswerCounts.of(self.decoded.records), of_mode)
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """Return what left this side for the answer (SPEC 1.10) by name, with bits by file."""
+        """Return what left the device with the answer (SPEC 1.10): counts by name, bits by file."""
         left = statistics.ledger(AnswerCounts.of(self.decoded.records))
         bits: dict[str, float] = {}
         for part in self.parts:
@@ -223,11 +223,11 @@ class Answer:
 
 
 def is_related(source: wire.Source, question: str) -> bool:
-    """Return whether a source has a relevance of FLOOR or more, or a word of the question."""
+    """Return whether to list a source: a relevance of 0.25 or more, or a word of the question."""
     words = content(f"{source.name} {source.title} {source.sentence}")
     return source.relevance >= FLOOR or bool(words & content(question))
 
 
 def code_json(code: Code) -> dict[str, Any]:
-    """Return a JSON object: the code's text, and the indexes in the answer of its start and end."""
+    """Return as JSON a number or code in an answer: its text, and its start and end index."""
     return {"text": code.text, "start_index": code.start, "end_index": code.end}

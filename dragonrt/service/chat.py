@@ -1,4 +1,4 @@
-"""A chat with both sides: questions, their answers as they are decided, and the history."""
+"""A chat on a device: questions, answers as they are decided, and the history for later ones."""
 
 import asyncio
 import secrets
@@ -55,14 +55,14 @@ CODES: dict[type[DragonError], str] = {
 
 
 def code_of(error: DragonError) -> str:
-    """Return the code of an error for programs, such as "not_connected", else "answer_failed"."""
+    """Return an error's code for programs, such as "not_connected"; "answer_failed" by default."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), "answer_failed")
 
 
 class Stream:
     """An answer under way: iterate over its pieces, or await it for the Answer.
 
-    An answer that nobody reads goes on until it is complete or ended, or its device is closed.
+    Without a reader it continues until it is complete, ended or cancelled, or the device is closed.
     """
 
     def __init__(self, chat: "Chat", question: str, seed: int | None, *, records: bool) -> None:
@@ -87,9 +87,9 @@ class Stream:
         return self._task.__await__()
 
     async def news(self) -> AsyncIterator[list[Piece | Record]]:
-        """Yield lists of the pieces, and records if wanted, that came since the list before.
+        """Yield lists of the pieces since the last list, and of the trace records if requested.
 
-        Raises the exception that ended the answer, if one did.
+        Raises the exception that ended the answer, if it failed.
         """
         while await self._goes_on():
             news = [*self._unread]
@@ -97,7 +97,7 @@ class Stream:
             yield news
 
     def when_ended(self, act: Callable[[Answer | None], None]) -> None:
-        """Call `act` at the end: with the Answer, or with None if it failed or was cancelled."""
+        """Call `act` when the answer ends: with the Answer, or None if it failed or was aborted."""
 
         def ended(task: "asyncio.Task[Answer]") -> None:
             failed = task.cancelled() or task.exception() is not None
@@ -106,14 +106,14 @@ class Stream:
         self._task.add_done_callback(ended)
 
     async def end(self) -> None:
-        """Stop the answer at its decided tokens, as a turn, and wait until it has ended."""
+        """Stop generating, keep the decided tokens as a turn of the chat, and wait for the end."""
         if not self._task.done():
             await asyncio.sleep(0)  # a task that has not begun has nothing to stop
             self._chat.stop(self._task)
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def cancel(self) -> None:
-        """Cancel the answer, so that it is no turn of the chat; wait until it has ended."""
+        """Abort the answer, keep nothing of its unfinished part as a turn, and wait for the end."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -134,13 +134,13 @@ class Stream:
 
 
 class Chat:
-    """A conversation on a device: each question is read with the turns before it.
+    """A conversation on a device: each question is answered with the earlier turns as context.
 
-    `question` has the settings of all answers. Questions that are asked at the same time are
-    answered one after another. If `seed` is None each answer draws a new one. `stops` are texts
-    that end an answer. Each part of a question is a turn; with `stops`, or if probabilities are
-    asked for, a question is not cut into parts. A bridge is two questions of one turn. Small talk
-    is answered without a model and is no turn, because its reply may name documents.
+    `question` has the settings of all answers. Concurrent questions are answered one by one. If
+    `seed` is None, each answer draws a new one. `stops` are texts that end an answer. Each part of
+    a question is a turn, but with `stops`, or if probabilities are requested, no question is cut
+    into parts. A bridge is asked as two questions and is one turn. Small talk is answered without a
+    model and is no turn, because its reply may name documents.
     """
 
     def __init__(
@@ -164,14 +164,14 @@ class Chat:
     async def ask(
         self, question: str, *, seed: int | None = None, on_news: OnNews = lambda news: None
     ) -> Answer:
-        """Answer a question; `on_news` gets each News. Cancelling ends it. Raises DragonError."""
+        """Return the answer; call `on_news` with each News. Cancellable. Raises DragonError."""
         async with self._turn:
             self._answering = asyncio.current_task()
             self._stopped = self._answering in self._unwanted
             return await self._joined(question, self.seed if seed is None else seed, on_news)
 
     def stream(self, question: str, *, seed: int | None = None, records: bool = False) -> Stream:
-        """Begin an answer and return its Stream; with `records` its `news` yields these, too."""
+        """Start an answer in a task and return its Stream; `records`: yield trace records, too."""
         self._streams.add(stream := Stream(self, question, seed, records=records))
         stream.when_ended(lambda answer: self._streams.discard(stream))
         return stream
@@ -179,7 +179,7 @@ class Chat:
     def stop(self, answering: asyncio.Task[Answer] | None = None) -> None:
         """Stop the running answer at its decided tokens; do not wait until it has ended.
 
-        If another task is `answering`, its answer is stopped when its turn comes.
+        If `answering` is a task that still waits for its turn, its answer is stopped at its start.
         """
         if answering is not None and answering is not self._answering:
             self._unwanted.add(answering)
@@ -189,7 +189,7 @@ class Chat:
             self._session.stop()
 
     async def close(self) -> None:
-        """Cancel all streams of this chat, and wait until they have ended."""
+        """Cancel all streams of this chat, and wait until their answers have ended."""
         await asyncio.gather(*(each.cancel() for each in self._streams))
 
     async def _reply(self, prompt: str, on_news: OnNews) -> Answer:

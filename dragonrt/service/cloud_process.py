@@ -22,7 +22,7 @@ _READY = re.compile(r"(?:listens on|answers at) \S+:(\d+)$")
 
 
 class CloudProcess(subprocess.Popen[str]):
-    """A process that listens on a port; `lines` are those it has written on stderr so far."""
+    """A child process that listens on a port; `lines` are its lines on stderr so far."""
 
     def __init__(self, command: Sequence[str]) -> None:
         environment = {n: each for n, each in os.environ.items() if not n.startswith("DRAGONRT_")}
@@ -45,11 +45,11 @@ class CloudProcess(subprocess.Popen[str]):
         self._reader.start()
 
     def wait_ready(self) -> int:
-        """Wait until it listens, and return the port. Raises DragonError if the process ends."""
+        """Block until the process listens; return its port. Raises DragonError if it ends."""
         return int(self.wait_line(_READY)[1])
 
     def wait_line(self, pattern: "re.Pattern[str]") -> "re.Match[str]":
-        """Wait for a line that matches; return the match. Raises DragonError if none comes."""
+        """Block until a line on stderr matches; return the match. Raises DragonError at its end."""
 
         def found() -> "re.Match[str] | None":
             return next(filter(None, map(pattern.search, self.lines)), None)
@@ -72,7 +72,7 @@ class CloudProcess(subprocess.Popen[str]):
             self._changed.notify_all()
 
     def end(self) -> None:
-        """End the process, by force if it ignores SIGTERM, and wait until it has ended."""
+        """Terminate the process, kill it if it still runs after 5 s, and wait until it has gone."""
         self.terminate()
         try:
             self.wait(END_S)
@@ -88,7 +88,7 @@ class CloudProcess(subprocess.Popen[str]):
 def cloud_process(
     *options: str, model: str = "dragon-small", within: Sequence[str] = ()
 ) -> Iterator[CloudProcess]:
-    """Yield a running `dragonrt cloud` on a free loopback port; `within`: see listening_process."""
+    """Run `dragonrt cloud OPTION…` on a free local port in this context; see listening_process."""
     command = ["dragonrt", "--config", os.devnull, "cloud", "--model", model]
     command += ["--host", "127.0.0.1", "--port", "0", *options]
     with listening_process(*command, within=within) as cloud:
@@ -97,11 +97,11 @@ def cloud_process(
 
 @contextmanager
 def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
-    """Yield a running `python -m MODULE OPTION…`, which is ended with the context.
+    """Run `python -m MODULE OPTION…`, a program that listens on a port, until the context ends.
 
-    The module prints on stderr where it listens. `within` is a command that starts it, such as
-    `ip netns exec NAME`. The user's DRAGONRT_* variables and Ctrl-C do not reach it. SIGTERM and
-    SIGHUP to this process end the context like an exception.
+    The module prints its address on stderr when it listens. `within` is a command that starts it,
+    such as `ip netns exec NAME`. The user's DRAGONRT_* variables and Ctrl-C do not reach it.
+    SIGTERM and SIGHUP to this process end the context like an exception.
     """
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # no other can handle signals

@@ -1,4 +1,4 @@
-"""Methods of answering, the same questions answered by each, what the answers cost, and reports."""
+"""Compare methods of decoding: ask each the same questions, measure its costs, and report them."""
 
 import asyncio
 import os
@@ -35,14 +35,14 @@ USUAL = DragonSettings()
 
 
 def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
-    """Return a side's settings: its sample documents, half of the cores, and `others` by name."""
+    """Return SideSettings with a side's sample documents, half of the cores, and `others`."""
     found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
     return found.beside(["127.0.0.1"])
 
 
 @asynccontextmanager
 async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.Device]:
-    """Yield a device connected to the cloud at `address`. Raises DragonError if it is not."""
+    """Yield a device connected to the cloud at `address`. Raises DragonError if that fails."""
     cloud = Member("cloud", address)
     async with programs.device(loaded, [cloud], USUAL) as device:
         if not device.connectors["cloud"].connected:
@@ -52,10 +52,10 @@ async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.
 
 @dataclass(frozen=True)
 class Given:
-    """An answer of at least one token and what it cost. Times are seconds of the device's clock.
+    """A measured answer of at least one token. Times are seconds of the device's clock.
 
-    `first_s` and `seconds` are from the question to the first and to the last token, `between_s`
-    is per token after the first. `wire_bytes` are of both directions, probes included.
+    `first_s` and `seconds` are from the question to the first and to the last token, `between_s` is
+    per token after the first. `wire_bytes` counts both directions, probes included.
     """
 
     answer: client_session.Answer
@@ -89,7 +89,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One way for two sides to agree on tokens (SPEC 1.1 to 1.3).
+    """A method of decoding to compare: a sampling rule, an aggregator, and whether drafts follow.
 
     `follow` lets a side draft behind the peer's tokens (SPEC 1.7), unless the user forbids it.
     """
@@ -134,7 +134,7 @@ Measured = dict[Method, list[Given]]
 
 
 def costs(answers: Sequence[Given]) -> dict[str, float | None]:
-    """Return the costs of all answers together by name, see LEGEND; None if not measured."""
+    """Return pooled costs by name: ms and bytes per token, median first ms, acceptance; or None."""
     pooled = Counts()
     for answer in answers:
         pooled.add(answer.counts)
@@ -155,7 +155,7 @@ def costs(answers: Sequence[Given]) -> dict[str, float | None]:
 def chat(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Chat:
-    """Return a new chat in mode dragon by the settings `how`, and `question`'s own and its seed."""
+    """Return a new Chat in mode dragon with the settings `how` and the seed of `question`."""
     return Chat(replace(device, settings=how, resources=None), question, question.seed, stops)
 
 
@@ -166,13 +166,13 @@ async def ask_each(
     how: DragonSettings,
     stops: Sequence[str] = (),
 ) -> list[Given]:
-    """Ask the prompts one after another, each in a new chat; return an answer for each part."""
+    """Ask each prompt in a new chat, one after another; return a Given for each part."""
     answers = [await chat(device, question, how, stops).ask(prompt) for prompt in prompts]
     return given_of(answers)
 
 
 def given_of(answers: Sequence[Answer]) -> list[Given]:
-    """Return the answers to all parts, each as a Given with its costs."""
+    """Return a Given, with its costs, for each part of each answer."""
     return [Given(part.decoded) for each in answers for part in each.parts]
 
 
@@ -186,10 +186,10 @@ async def measured(
     given: Measured | None = None,
     on_method: Callable[[Method], None] = lambda method: None,
 ) -> Measured:
-    """Ask all prompts by every method without answers in `given`; return the answers by method.
+    """Ask all prompts by every method that `given` lacks; return the answers of all by method.
 
-    If `given` is empty, the documents are read before anything is timed. `on_method` is called
-    before each method. The oracle of Algorithm 1 is asked all at once, as only its texts count.
+    If `given` is empty, an untimed run reads the documents first. `on_method` is called before each
+    method. Algorithm 1's oracle is asked all prompts at once, as only its texts are used.
     """
     found = dict(given or {})
     if not found:
@@ -207,7 +207,7 @@ async def measured(
 
 
 def rows(found: Measured) -> Iterator[dict[str, Any]]:
-    """Yield a row for each answer of each method: costs, and whether the oracle's text is equal."""
+    """Yield a row per answer and method: its costs, and whether its text equals the oracle's."""
     for method, oracle in ORACLES.items():
         for number, answer in enumerate(found[method]):
             truth = None if oracle is None else found[oracle][number]
@@ -221,7 +221,7 @@ def rows(found: Measured) -> Iterator[dict[str, Any]]:
 
 
 def comparison_table(found: Measured) -> Table:
-    """Return the methods' costs as a table for the terminal, 80 columns wide; see LEGEND."""
+    """Return the costs of each method as a table, 80 columns wide; LEGEND explains its columns."""
     headings = ("ms per\ntoken", "after\nfirst", "first,\nms", "accepted %\ndev./cloud")
     table = _table("", *headings, "bytes/\ntoken", "same text\nas oracle")
     for method, oracle in ORACLES.items():
@@ -244,7 +244,7 @@ def comparison_table(found: Measured) -> Table:
 
 
 def evidence_table(asked: Sequence[Answer]) -> Table:
-    """Return a table of the bits of evidence of each side's documents, with a row per question."""
+    """Return a table with a row per question: bits of evidence from each side's documents."""
     table = _table("bits of evidence from the documents of the", *SIDES)
     for each in asked:
         sources = [source for part in each.parts for source in part.sources]
@@ -272,7 +272,7 @@ def _rounded(values: Mapping[str, float | None], scale: float = 1.0) -> dict[str
 async def link_report(
     side: SideSettings, model: LanguageModel, cloud: Address
 ) -> tuple[dict[str, Any], Measured]:
-    """Measure a link, and answer public sample questions over it by each method.
+    """Measure the link to `cloud`, and answer public sample questions over it by each method.
 
     Return a JSON object of numbers, without names of hosts or files and without texts, and the
     answers by method. The device reads no documents, so sends none. Raises DragonError.

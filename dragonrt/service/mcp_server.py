@@ -1,4 +1,4 @@
-"""A device as a server of the Model Context Protocol: three tools over stdin and stdout."""
+"""A device as a server of the Model Context Protocol (MCP): three tools over stdin and stdout."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,14 +36,14 @@ Passages = Annotated[int, Field(ge=1, le=20, description="The most passages.")]
 async def serve_tools(
     setup: DeviceSetup, loaded: Loaded, stops: Sequence[str], on_notice: OnNotice
 ) -> None:
-    """Serve MCP on stdio until stdin ends. Raises DragonError if the cloud refuses for ever."""
+    """Serve MCP on stdin and stdout until stdin ends. Raises DragonError if the cloud refuses."""
     async with device(loaded, setup.others, setup.how, on_notice) as connected:
         first = Chat(connected, setup.question, setup.seed, stops)
         await tool_server(first).run_stdio_async()
 
 
 def tool_server(first: Chat) -> MCPServer[Any]:
-    """Return an MCP server of three tools. Each question has a new chat, set up like `first`."""
+    """Return an MCP server with the tools ask, search, documents; `first` has ask's settings."""
     own, side = first.device, first.device.side
 
     async def ask(question: str, level: Level = "", folder: Folder = "") -> dict[str, Any]:

@@ -1,17 +1,16 @@
-"""What a question asks for: small talk, its language, a task on a whole document, its parts.
+"""Analyse a question: small talk, its language, a task on a whole document, its parts.
 
-It reads English. A list is made of a document that the task names, or that was chosen: its chunks
-are read one after another, each in a turn that reads nothing else, and their answers are joined. So
-is a summary, if the model can make one.
+Only English is analysed. A list is made from one document, which the task names or the user chose:
+its chunks are read one after another, each in a turn that reads nothing else, and the answers are
+joined. A summary is made in the same way, if the model can write one.
 
-A question is cut at "and", a comma, a semicolon or the end of a sentence, if what stands before
-asks something and a question begins behind: a question word, a preposition with one, or an
+A question is cut at "and", a comma, a semicolon or the end of a sentence, if the words before ask
+something and the words behind begin a question: a question word, a preposition with one, or an
 auxiliary with its subject. A doubtful place is not cut: a relative clause that is asked as a
 question is worse than two questions in one.
 
 A bridge ends with a relative clause, such as "the firm that insures my boat". The clause is asked
-first, and then the question with the answer in the clause's place. If the clause has no answer, the
-whole question is asked.
+first, then the question with the answer in its place, or unchanged if the clause has no answer.
 """
 
 import re
@@ -104,8 +103,8 @@ _BACKGROUND = re.compile(r"\s*### Task:\n.*\n<chat_history>\n.*</chat_history>\s
 def is_background(prompt: str) -> bool:
     """Return whether a prompt is a chat page's own task: a title, tags or follow-up questions.
 
-    Open WebUI's prompts have this form, and those of pages made like it. A person's question,
-    with passages that the page found before it, ends otherwise.
+    The form is that of Open WebUI's tasks. A person's question does not end in that form, even with
+    passages that the page found for it.
     """
     return _BACKGROUND.fullmatch(prompt) is not None
 
@@ -125,7 +124,7 @@ _SMALL_TALK = {
 
 
 def small_talk(prompt: str, model: str, names: Sequence[str] = ()) -> str:
-    """Return the reply of one of READERS to small talk, else ""; `names` are the own documents."""
+    """Return the fixed reply to small talk, else "". The reply may list the documents `names`."""
     forms = _SMALL_TALK if model in READERS else ()
     said = next((each for each in forms if re.fullmatch(rf"\s*(?:{each})\W*", prompt, re.I)), "")
     few = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
@@ -153,7 +152,7 @@ class TaskError(DragonError):
 def reads_whole(prompt: str, model: str) -> bool:
     """Return whether a prompt is a task on a whole document: to summarise it, or to make a list.
 
-    Raises TaskError if the model of that name cannot do it.
+    Raises TaskError for a summary or comparison, if the model of that name cannot write one.
     """
     for verb, pattern in _WRITTEN.items():
         if pattern.match(prompt):
@@ -167,7 +166,7 @@ def reads_whole(prompt: str, model: str) -> bool:
 
 
 def named_in(prompt: str, files: Iterable[str]) -> str:
-    """Return which of `files` a task names, with the suffix or as the object; "" if none."""
+    """Return the file that a prompt names, as in "summarise the report"; "" if it names none."""
     text = _plain(prompt)
     found: list[tuple[int, str]] = []
     for file in files:
@@ -185,9 +184,9 @@ def _plain(text: str) -> str:
 
 
 def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], list[Noticed]]:
-    """Return a question for each of the first chunks, and a notice if MOST_CHUNKS are not all.
+    """Return a question for each chunk of `document`, and a notice if only the first are read.
 
-    `chunks` counts those of `document`. The other side has no such document, and reads nothing.
+    `chunks` is how many it has. The other side has no such document, and reads nothing.
     """
     alone = replace(question, document=document, documents=0)
     asked = [replace(alone, chunk=place) for place in range(min(chunks, MOST_CHUNKS))]
@@ -196,7 +195,7 @@ def turns(question: Question, document: str, chunks: int) -> tuple[list[Question
 
 
 def parts_of(question: str) -> list[str]:
-    """Return the parts of a question, each a question of its own; a list of one if it has none."""
+    """Split a question into parts that can be asked alone; a list of one if there is one part."""
     if len(question) > LONGEST:
         return [question]
     hidden = _QUOTED.sub(lambda quoted: "_" * len(quoted[0]), question)
@@ -213,7 +212,7 @@ def parts_of(question: str) -> list[str]:
 
 
 def bridge_of(question: str) -> tuple[str, Callable[[str], str]] | None:
-    """Return the question that a bridge's last clause asks, and what puts an answer in its place.
+    """Return a bridge's last clause as a question, and a function that puts its answer in place.
 
     Returns None for a question that is no bridge.
     """

@@ -1,4 +1,4 @@
-"""Compose a device or a cloud of settings by name, before anything heavy is imported."""
+"""Build a device's or a cloud's settings from values by name, before heavy imports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetup:
-    """What a device is made of: its side, the mode's settings `how`, and the other sides.
+    """All settings of a device: its side, the mode's settings `how`, and the sides to connect to.
 
     `question` has the settings of all answers; if `seed` is None each answer draws its own.
-    `warnings` are lines for the user.
+    `warnings` are lines to print for the user.
     """
 
     question: Question
@@ -39,7 +39,7 @@ class DeviceSetup:
 
     @classmethod
     def of(cls, mode: str, own: Values, answers: Values, workers: Sequence[str] = ()) -> Self:
-        """Return the setup from values of settings by the names of their fields.
+        """Build the setup from values of options, given by the names of the settings' fields.
 
         `own` are of SideSettings, NetworkSettings and LinkSettings, `answers` of Question and the
         mode's settings. `workers` are HOST:PORT or HOST:PORT=WEIGHT. Raises DragonError.
@@ -58,7 +58,7 @@ class DeviceSetup:
 
 @dataclass(frozen=True, slots=True)
 class CloudSetup:
-    """What a cloud is made of: its side and its address; `warnings` are lines for the user."""
+    """All settings of a cloud: its side, and where it listens; `warnings` are lines for users."""
 
     side: SideSettings
     address: Address
@@ -66,7 +66,7 @@ class CloudSetup:
 
     @classmethod
     def of(cls, own: Values) -> Self:
-        """Return the setup from values of Side-, Network- and LinkSettings by fields' names."""
+        """Build the setup from values by the field names of Side-, Network- and LinkSettings."""
         reached = picked(NetworkSettings, own)
         address = reached.cloud_address(picked(LinkSettings, own))
         address.check_listening()  # before minutes of loading
@@ -75,7 +75,7 @@ class CloudSetup:
 
 
 def entry_named(mode: str) -> ModeEntry[Any, Any]:
-    """Return the entry of the mode that a user names. Raises DragonError for an unknown name."""
+    """Return the description of the mode with that name. Raises DragonError for an unknown name."""
     if mode not in MODES:
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
     return MODES[mode]

@@ -41,14 +41,14 @@ UNSENT = "Nothing was sent: without a terminal nobody can be asked."
 
 
 class BetweenAnswers:
-    """A queue of lines for the user, such as reports of the index, while an answer is printed."""
+    """A queue that holds lines for the user, such as index reports, while an answer is printed."""
 
     def __init__(self) -> None:
         self._answering = False
         self._kept: deque[Callable[[], None]] = deque(maxlen=MOST_KEPT)
 
     def saying(self, say: Callable[[T], None]) -> Callable[[T], None]:
-        """Return a function that calls `say`, during an answer only when that has ended."""
+        """Return a function that calls `say`, but delays calls during an answer until its end."""
 
         def later(what: T) -> None:
             if self._answering:
@@ -70,7 +70,7 @@ class BetweenAnswers:
 
 
 class Consent:
-    """The user's consent, asked for before a chat's first question with what would be sent.
+    """The user's consent to send questions, asked for before a chat's first question.
 
     `show` prints a line. Without a terminal nobody can be asked, and nothing is ever sent.
     """
@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Ask, unless the user has agreed; return whether to send the question; set the level."""
+        """Return whether to send `question`: ask until the user agreed; set the chosen level."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True
@@ -143,8 +143,8 @@ async def talk(
 ) -> None:
     """Print the answer to `question` or, if it is None, to each line that a user types.
 
-    `as_json` prints a JSON object for each part and, of several, for the whole. `lines` are held
-    back during an answer. With `show`, which prints a line, the user is asked before anything is
+    With `as_json`, print a JSON object for each part, and for the whole if there are several.
+    `lines` are held back during an answer. If `show` is given, ask for consent before anything is
     sent: see Consent. Raises DragonError if the answer to `question` fails.
     """
     lines = lines or BetweenAnswers()

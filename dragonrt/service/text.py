@@ -1,4 +1,4 @@
-"""The text of an answer while it grows: of its tokens, and of the answers to several parts."""
+"""An answer's text while it grows: decoded from tokens, and joined from the answers to parts."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,7 +9,7 @@ CONTEXT = 8
 
 
 class TextStream:
-    """A decoder of tokens, pushed one by one, into pieces of text, up to the first stop string.
+    """An incremental decoder: push tokens, get new text, up to the first of the stop strings.
 
     `stopped` is True once a stop string is complete; no part of it is ever returned.
     """
@@ -64,10 +64,10 @@ class TextStream:
 class JoinedText:
     """The answers to several parts, joined while they are generated; a single one is unchanged.
 
-    A refusal is held back until another part has an answer, and then begins with its part: "who
-    bred them: I don't know." It is left out if its entry of `parts` is "". If all parts are
-    refused, the text is one refusal. `text` is what is shown so far; `places` are the indexes in it
-    at which the parts' answers begin.
+    A refusal is held back until another part has an answer, and is then shown after its part's
+    question: "who bred them: I don't know." If that question is "" in `parts`, the refusal is not
+    shown. If all parts are refused, the text is one refusal. `text` is what is shown so far,
+    `places` are the indexes in it at which the parts' answers begin.
     """
 
     def __init__(self, parts: Sequence[str], refusal: str) -> None:
@@ -78,7 +78,7 @@ class JoinedText:
         self._refused: dict[int, str] = {}
 
     def push(self, text: str) -> tuple[str, str]:
-        """Add text of the current part; return what to show: words between parts, then its own."""
+        """Add text of the current part; return two texts to show: a separator, the part's text."""
         self._said += text
         several = len(self._parts) > 1
         if several and not self._shown and self._may_refuse():
@@ -100,7 +100,7 @@ class JoinedText:
         self._number, self._said, self._shown = self._number + 1, "", 0
 
     def end(self) -> str:
-        """Return the refusals still held back, to show behind the last part."""
+        """Return the refusals that are still held back, to show after the last part."""
         before = len(self.text)
         if not self.text and self._refused:
             self.text = self._refused.popitem()[1]

@@ -1,4 +1,4 @@
-"""Render answers as text: tinted by side, with sources, warnings and one line of costs."""
+"""Render answers as text: coloured by side, with sources, warnings and a line of costs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ def carrier(piece: Piece) -> str:
 
 
 class AnswerView:
-    """A view of an answer, which prints it on a console while it is generated."""
+    """A view of one answer at a time: prints its pieces on a console while it is generated."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -96,13 +96,13 @@ class AnswerView:
 
 
 def warnings(answer: Answer) -> list[str]:
-    """Return a line with the numbers and codes that no document has, no line if all are found."""
+    """Return a line with the numbers and codes that no document has; [] if all are found."""
     codes = dict.fromkeys(code.text for code in answer.not_found)
     return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
 
 def title(source: Source) -> str:
-    """Return a document's title; "" if it repeats the file's name or the text's beginning."""
+    """Return a document's title to show; "" if it repeats the file's name or the text's start."""
     name = PurePath(source.file)
     if name.suffix.lower() == ".txt" or source.title.endswith((".", "!", "?", "…")):
         return ""
@@ -114,7 +114,7 @@ def _words(text: str) -> list[str]:
 
 
 def cost_line(answer: Answer) -> str:
-    """Return the costs of the answer in one line."""
+    """Return the answer's tokens, times, acceptance, bytes per token and seed, in one line."""
     numbers = answer.statistics
     acceptance = (f"{name} {_percent(part)}" for name, part in numbers["acceptance"].items())
     parts = [
@@ -136,9 +136,9 @@ def cost_line(answer: Answer) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return what left this side for an answer, as observed and without guarantee, in one line.
+    """Return in one line what left this side for an answer, as observed and without guarantee.
 
-    Documents that made the text less likely left nothing in it: their evidence is not shown.
+    Files that made the text less likely are not shown, because nothing of them is in the text.
     """
     evidence = ledger["evidence_bits"]
     files = sorted(ledger["files"], key=lambda each: -each["bits"])[:SHOWN_FILES]
@@ -163,7 +163,7 @@ def _percent(share: float | None) -> str:
 
 
 def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
-    """Return the text to append to an answer: a line for each source, and for each notice."""
+    """Return text to append to an answer: a line for each source, and for each notice."""
     lines = [HEADING] if sources else []
     for source in sources:
         heading = title(source)
@@ -175,5 +175,5 @@ def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
 
 
 def without_sources(text: str) -> str:
-    """Return an answer's text without `sources_text`, so that no model continues such a list."""
+    """Return an answer without the text of `sources_text`, so that no model continues the list."""
     return _BEHIND.sub("", text)

@@ -1,1 +1,1 @@
-"""The device as an HTTP service: OpenAI's API, a page, health and metrics."""
+"""The device as an HTTP service: the APIs of OpenAI and Ollama, a page, health and metrics."""

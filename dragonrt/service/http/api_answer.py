@@ -1,4 +1,4 @@
-"""An answer over HTTP: its request's place in the queue, its events, and their form in an API."""
+"""An answer over HTTP: it waits in the queue, yields events, and is written in an API's form."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ IMPOSSIBLE = -9999.0
 
 
 def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
-    """Return a token's entry of OpenAI's logprobs, with the likeliest tokens in `top_logprobs`."""
+    """Return a decided token as an entry of OpenAI's `logprobs`, with its `top_logprobs`."""
 
     def one(token: int, p: float) -> Json:
         text = decode([token])
@@ -59,17 +59,17 @@ def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
 
 
 class Waiting(NamedTuple):
-    """A pause: no event came within the time after which a stream has to send a byte."""
+    """A silent pause: the stream must send a byte now, or a proxy may close the connection."""
 
 
 class Begun(NamedTuple):
-    """The answer has begun; its first text, or another event, comes next."""
+    """The first event of an answer after the queue, just before its first text or trace event."""
 
 
 class Delta(NamedTuple):
     """New text of the answer, perhaps empty.
 
-    `tokens` are the probabilities of tokens and `decoding` the trace events, if asked for.
+    `tokens` are entries of `logprobs` and `decoding` are trace events, both only if requested.
     """
 
     text: str
@@ -83,7 +83,7 @@ AnswerEvent: TypeAlias = Waiting | Begun | Delta | Answer | ApiError
 
 @dataclass(slots=True)
 class Reply:
-    """An answer under way over HTTP; `text` and `tokens` are from the events before this one."""
+    """The reply to `request` so far; its `text` and `tokens` exclude the event being written."""
 
     model: str
     request: ApiRequest
@@ -102,7 +102,7 @@ class AnswerForm(NamedTuple):
     """How one API reads a request, writes the events of a stream, and writes a whole answer.
 
     `parse` takes the body and the defaults, and raises ApiError. `chunks` yields the text of one
-    event of a stream, whose media type is `kind`. `whole` returns the body without a stream.
+    event of a stream with media type `kind`. `whole` returns the body if there is no stream.
     """
 
     parse: Callable[[Json, ApiRequest], ApiRequest]
@@ -113,7 +113,7 @@ class AnswerForm(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AnswerDesk:
-    """What all requests for answers share: the device, the queue before it, and the metrics."""
+    """What all requests for answers share: the device, the queue for it, and the metrics."""
 
     device: Device
     admission: Admission
@@ -123,8 +123,8 @@ class AnswerDesk:
 class AnswerResponse:
     """An ASGI response with an answer: as a stream of events, or whole.
 
-    Errors before the first byte are HTTP errors, later ones events. If the client disconnects the
-    answer is ended. Its place in the queue is free when it has ended, even if the client reads on.
+    Errors before the first byte are HTTP errors, later ones events. If the client disconnects, the
+    answer is stopped. Its place in the queue is freed at its end, even if the client reads on.
     """
 
     def __init__(self, desk: AnswerDesk, reply: Reply, form: AnswerForm) -> None:
@@ -283,7 +283,7 @@ async def _paced(events: AsyncGenerator[AnswerEvent, None]) -> AsyncGenerator[An
 
 
 def without_others(device: Device) -> Device:
-    """Return a device with the same side that answers alone: nothing of an answer is sent."""
+    """Return a copy of the device that answers alone and sends nothing to another side."""
 
     async def nobody() -> NoReturn:
         raise NotConnectedError("this is answered by the device alone")
@@ -295,7 +295,7 @@ def without_others(device: Device) -> Device:
 
 
 def api_error(error: DragonError, request: ApiRequest) -> ApiError:
-    """Return the error with which the API reports that the answer to `request` failed."""
+    """Convert the error that ended an answer to an ApiError with status, code and faulty field."""
     if isinstance(error, ApiError):
         return error
     text, code = str(error), code_of(error)
@@ -329,7 +329,7 @@ async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> Non
 
 
 def sse(data: Json | str, name: str = "") -> str:
-    """Return a server-sent event of `data`, as JSON unless it is a str; without a name if ""."""
+    """Format a server-sent event: `data`, as JSON unless it is a str, and its name unless ""."""
     text = data if isinstance(data, str) else json.dumps(data)
     return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"
 
@@ -337,8 +337,8 @@ def sse(data: Json | str, name: str = "") -> str:
 def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[Json]:
     """Return an annotation for each mark, for each source without one, and for each code not found.
 
-    `cite` makes the annotation of a source, given the first character, the one behind the last, and
-    the source as JSON. That of a source without a mark is for its whole part of the answer.
+    `cite` makes a source's annotation from the index of the first character, the index after the
+    last, and the source as JSON. A source without a mark is cited for its whole part of the answer.
     """
     cited: list[Json] = []
     for part in answer.parts:
@@ -354,18 +354,18 @@ def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[
 
 
 def too_long(answer: Answer) -> bool:
-    """Return whether the answer ended because it had the most tokens that it may have."""
+    """Return whether the answer was cut because it reached its limit of tokens."""
     return answer.decoded.finish is Finish.LENGTH
 
 
 def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
-    """Return counts of tokens: `{asked}_tokens` without documents, `{written}_tokens`, and both."""
+    """Return token counts: `{asked}_tokens` (the conversation), `{written}_tokens`, and the sum."""
     given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 
 
 def report(reply: Reply, answer: Answer) -> Json:
-    """Return `timings`, named as in llama.cpp's server, and in `dragonrt` the rest of `--json`.
+    """Return a response's fields `timings`, as in llama.cpp's server, and `dragonrt`, as `--json`.
 
     The drafts in `timings` are the device's: in mode dragon both sides draft every token.
     """

@@ -1,7 +1,7 @@
-"""Requests in any API: their bodies and errors, and the conversation that they ask with.
+"""Requests in any API: their bodies, their errors, and the conversation in them.
 
-A field that changes nothing is accepted. One that cannot be honoured is named in the response, and
-refused by name only if the answer would be another thing. Null is not given.
+Unsupported fields are accepted, and named in the response unless they ask for nothing. They are
+rejected only if the answer would be of another kind. A null counts as a missing field.
 """
 
 import json
@@ -66,18 +66,18 @@ class ApiError(DragonError):
 
 
 def unsupported(name: str, instead: str = "leave it out", value: str = "") -> ApiError:
-    """Return the error that a field, or its `value`, is unsupported; `instead` says what to do."""
+    """Return an ApiError: a field, or its `value`, is unsupported; `instead` says what to do."""
     text = f"{name} {value}".strip() + f" is not supported here: {instead}"
     return ApiError(400, text, code="unsupported_parameter", param=name)
 
 
 def wrong(text: str, name: str = "") -> ApiError:
-    """Return the error with this text: the field `name` is invalid ("": several fields are)."""
+    """Return an ApiError with this text; `name` is the invalid field, "" if there are several."""
     return ApiError(400, text, code="invalid_value", param=name)
 
 
 def invalid(name: str, must: str) -> ApiError:
-    """Return the error that the field `name` has a wrong value; `must` says what it must be."""
+    """Return an ApiError: the field `name` is invalid; `must` says what its value must be."""
     return wrong(f"{name} must be {must}", name)
 
 
@@ -112,7 +112,7 @@ INSTEAD = {
 
 
 def json_object(data: bytes) -> Json:
-    """Return the parsed body, 256.0 as the integer 256. Raises ApiError unless it is an object."""
+    """Parse a body; 256.0 becomes the integer 256. Raises ApiError unless it is a JSON object."""
     try:
         value = DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -126,7 +126,7 @@ DECODER = msgspec.json.Decoder(float_hook=lambda text: int(n) if (n := float(tex
 
 
 def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
-    """Return a body as an instance of `kind`, and the names of its fields without effect.
+    """Convert a JSON body to `kind`; also return the names of its fields without effect.
 
     Raises ApiError for a wrong or unsupported value.
     """
@@ -138,7 +138,7 @@ def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
 
 
 def warning_lines(ignored: Sequence[str]) -> list[str]:
-    """Return lines for the client that say which of its fields have no effect."""
+    """Return the lines that warn a client about fields of its request without effect."""
     last = {name: name.rpartition(".")[2] for name in ignored}
     plain = [name for name in last if last[name] not in UNKEPT][:MAX_WARNED]
     unkept = [f"{name}: {UNKEPT[last[name]][0]}" for name in last if last[name] in UNKEPT]
@@ -146,7 +146,7 @@ def warning_lines(ignored: Sequence[str]) -> list[str]:
 
 
 def warning(lines: Sequence[str]) -> dict[str, str]:
-    """Return the HTTP headers of these lines: one `Warning` (RFC 7234, 5.5), or no header."""
+    """Return the HTTP header `Warning` (RFC 7234, 5.5) with these lines; {} if there are none."""
     # JSON's quoted text is ASCII without control characters, as a header needs it.
     return {"Warning": f"299 - {json.dumps('; '.join(lines))}"} if lines else {}
 
@@ -194,7 +194,7 @@ Most = Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None
 
 
 class Part(Struct, kw_only=True):
-    """A part of a message's content; it is read if its type is among TEXTS."""
+    """One element of a message's `content` list; it is read if its type is among TEXTS."""
 
     type: str = "text"
     text: str | None = None
@@ -202,7 +202,7 @@ class Part(Struct, kw_only=True):
 
 
 class ChatMessage(Struct, kw_only=True):
-    """A message of a conversation, or another item of it, which has a `type` and no role."""
+    """A message of a conversation, or an item without a role, such as a tool call."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"] | None = None
     type: str | None = None
@@ -216,13 +216,13 @@ class ChatMessage(Struct, kw_only=True):
 
 
 class StreamOptions(Struct, kw_only=True):
-    """The options of a stream; with `include_usage` its end has counts of tokens."""
+    """The field `stream_options`; with `include_usage` the stream ends with token counts."""
 
     include_usage: bool | None = None
 
 
 class Asked(Struct, kw_only=True):
-    """The fields of a body that all APIs have, each with a line that says what it does."""
+    """The body fields that all APIs share; each annotation has a line for the reference."""
 
     temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
     top_p: Annotated[Share | None, "likeliest tokens of this probability"] = None
@@ -244,9 +244,9 @@ NOTHING = Asked()
 
 
 class Dialogue(NamedTuple):
-    """A conversation in a body; the field `asked_in` of the body has its question, `prompt`.
+    """The conversation in a body: `prompt` is the question, `history` the turns before it.
 
-    `unread` names messages and parts of them that are not read, such as results of tools.
+    `asked_in` is the body's field with the question; `unread` are messages that are not read.
     """
 
     prompt: str
@@ -258,13 +258,13 @@ class Dialogue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ApiRequest:
-    """A request for an answer in any API, or what the service takes by default.
+    """A parsed request for an answer, the same for every API; also the service's defaults.
 
-    `question` has the words and the settings; if `seed` is None the answer draws one. `stops` are
-    texts that end the answer, `longest` bounds its tokens. `unranked` says why probabilities cannot
-    be returned, or is None. If `traced`, the stream has the events of decoding. `asked_in` and
-    `length` name the fields of the body with the question and with the most tokens. In the
-    `background` a chat page asks, not a person. `unfollowed` is a model that gets no instructions.
+    `question` has the words and settings; if `seed` is None the answer draws one. `stops` are texts
+    that end the answer, `longest` bounds its tokens. `unranked` says why token probabilities cannot
+    be returned, or is None. If `traced`, the stream has trace events. `asked_in` and `length` name
+    the body's fields with the question and the token limit. `background` marks a chat page's own
+    task, such as a title. `unfollowed` is the name of a model that ignores instructions, or "".
     """
 
     question: Question
@@ -284,10 +284,10 @@ class ApiRequest:
     def asked(
         self, body: Asked, ignored: Sequence[str], dialogue: Dialogue, ranked: str
     ) -> "ApiRequest":
-        """Return these defaults with what the `body` and its `dialogue` say instead.
+        """Return these defaults, overridden by the values in `body` and by its conversation.
 
-        `ignored` names fields without effect. The field `ranked` asks for probabilities; "": none
-        does. The first field of LENGTHS counts. Raises ApiError for invalid values.
+        `ignored` are fields without effect. `ranked` is the field that asks for probabilities, or
+        "". The first given field of LENGTHS limits the tokens. Raises ApiError for invalid values.
         """
         given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
         for name, least in (("top_k", 0), ("top_p", LEAST_P)):
@@ -340,11 +340,11 @@ class ApiRequest:
         )
 
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
-        """Return the request with an answer that fits into the model's context.
+        """Return the request with its token limit lowered to the room in the model's context.
 
-        Half of the context is for documents. An answer may have at least `usual` tokens. One of
-        READERS gets no instructions, because it would refuse. This encodes the question, so do not
-        call it on the event loop.
+        Half of the context is for documents, but `usual` tokens are always allowed. A model in
+        READERS gets no instructions, because it would refuse. This encodes the question: not for
+        the event loop.
         """
         question, most = self.question, self.question.max_tokens
         deaf = model.name if question.instructions and model.name in READERS else ""
@@ -358,7 +358,7 @@ class ApiRequest:
 
     @property
     def warnings(self) -> list[str]:
-        """Return lines for the response: fields without effect, and a lowered limit of tokens."""
+        """Return warnings for the response: fields without effect, and a lowered token limit."""
         lines, most = warning_lines(self.ignored), self.question.max_tokens
         if self.length and most < getattr(self.body, self.length):
             lines.append(f"{self.length}: {most} is the most")
@@ -370,8 +370,8 @@ class ApiRequest:
 def dialogue(messages: str | Sequence[ChatMessage], field: str, instructions: str = "") -> Dialogue:
     """Return the conversation in a body's `field`; consecutive messages of one role are joined.
 
-    A str is the user's only message. `instructions` come before those of the messages. Calls and
-    results of tools are not read. Raises ApiError unless the last message is a question.
+    A str is the user's only message. `instructions` are put before those of the messages. Tool
+    calls and results are not read. Raises ApiError unless the last message is a question.
     """
     if isinstance(messages, str):
         only = [ChatMessage(role="user", content=messages)]

@@ -1,4 +1,4 @@
-"""The HTTP service of a device: its routes, and the endpoints that do not generate text."""
+"""The HTTP service of a device: its routes, and the handlers that do not generate text."""
 
 import asyncio
 import signal
@@ -75,7 +75,7 @@ Text = Annotated[str, Meta(min_length=1)]
 
 
 class EmbeddingsBody(Struct, kw_only=True):
-    """The body of a request for embeddings of texts, as in OpenAI's API."""
+    """The body of a request for embeddings of texts: `input` and options, as in OpenAI's API."""
 
     input: Text | Annotated[list[Text], Meta(min_length=1, max_length=MOST_TEXTS)]
     encoding_format: Literal["float", "base64"] | None = None
@@ -92,7 +92,7 @@ async def serve_device(
 ) -> None:
     """Serve a device over HTTP until SIGINT or SIGTERM; call `on_ready` with the URL at the start.
 
-    The question and the seed of `setup`, and `stops`, are the defaults of requests. After a signal
+    The question and seed of `setup`, and `stops`, are the defaults of requests. After a signal,
     running answers may finish, for ENDING_S or until a second signal. Raises DragonError.
     """
     keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)

@@ -1,4 +1,4 @@
-"""The forms of OpenAI's APIs and of Ollama's: how each asks, and how an answer looks in it."""
+"""The requests and responses of each API: OpenAI's chat completions and responses, and Ollama's."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -62,7 +62,7 @@ Unstored = Annotated[None, "of a response: refused, as nothing is stored"]
 
 
 class ChatBody(Asked, kw_only=True):
-    """The body of a request for OpenAI's chat completions."""
+    """The body of a request to OpenAI's chat completions, `/v1/chat/completions`."""
 
     messages: Annotated[list[ChatMessage] | None, TURNS] = None
     logprobs: Annotated[bool | None, PROBABILITIES] = None
@@ -75,7 +75,7 @@ class ChatBody(Asked, kw_only=True):
 
 
 def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Return the request of a ChatBody in JSON. Raises ApiError for unsupported features."""
+    """Convert a body of OpenAI's chat completions to a request. Raises ApiError if unsupported."""
     given, ignored = read(body, ChatBody)
     if given.top_logprobs and not given.logprobs:
         raise invalid("logprobs", "true with top_logprobs")
@@ -112,7 +112,7 @@ def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
 
 
 def chat_completion(reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as the object of OpenAI's chat completions, with one choice."""
+    """Return the whole answer as one object of OpenAI's chat completions, for `stream: false`."""
     message = {"role": "assistant", "content": reply.text, "refusal": None}
     choice = {
         "index": 0,
@@ -144,7 +144,7 @@ def _reason(answer: Answer) -> str:
 
 
 class ResponseBody(Asked, kw_only=True):
-    """The body of a request for OpenAI's responses."""
+    """The body of a request to OpenAI's responses, `/v1/responses`."""
 
     input: Annotated[
         str | list[ChatMessage] | None, "the question, or items; of these messages are read"
@@ -161,7 +161,7 @@ class ResponseBody(Asked, kw_only=True):
 
 
 def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Return the request of a ResponseBody in JSON. Raises ApiError for unsupported features."""
+    """Convert a body of OpenAI's responses to a request. Raises ApiError if unsupported."""
     given, ignored = read(body, ResponseBody)
     if given.background:
         raise unsupported("background", "an answer ends with its client's connection")
@@ -213,7 +213,7 @@ def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
 
 
 def response(reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as the object of OpenAI's responses, with one message."""
+    """Return the whole answer as one object of OpenAI's responses, for `stream: false`."""
     status = "incomplete" if too_long(answer) else "completed"
     message = _message(reply, status, [_part(reply, annotations(answer, _file_citation))])
     details = {
@@ -269,7 +269,7 @@ def _response_object(reply: Reply, status: str, output: list[Json], **more: Any)
 
 
 class OllamaBody(Asked, kw_only=True):
-    """The body of a request of Ollama's API, with its `options` among the other fields."""
+    """The body of a request to Ollama's `/api/chat` or `/api/generate`, its `options` included."""
 
     messages: Annotated[list[ChatMessage] | None, TURNS] = None
     prompt: Annotated[str | None, "of `/api/generate`: the question"] = None
@@ -281,7 +281,7 @@ class OllamaBody(Asked, kw_only=True):
 
 
 def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Return the request of an OllamaBody in JSON. Raises ApiError for unsupported features."""
+    """Convert a body of Ollama's API to a request. Raises ApiError if it is unsupported."""
     options = body.get("options") or {}
     if not isinstance(options, dict):
         raise invalid("options", "an object")
@@ -294,7 +294,7 @@ def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the lines of JSON that report `event`; `says` makes the fields that have the text."""
+    """Yield the JSON lines that report `event` to a client of Ollama; `says(text)` makes fields."""
     match event:
         case Waiting():
             yield _line(_ollama_object(reply, says("")))
@@ -308,7 +308,7 @@ def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent)
 
 
 def ollama_whole(says: Callable[[str], Json], reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as Ollama's object; `says` makes the fields that have the text."""
+    """Return the whole answer as one object of Ollama's API; `says(text)` makes fields of text."""
     return _done(reply, answer, says(reply.text) | _ranked(reply.tokens))
 
 

@@ -1,4 +1,4 @@
-"""Who may ask, and when: keys, origins, the rules for browsers, and the queue before the device."""
+"""Who may use the HTTP service, and when: API keys, origins, hosts, and the queue for a device."""
 
 import asyncio
 import hmac
@@ -43,14 +43,14 @@ SMOOTHING = 0.2
 
 
 class ApiKeys:
-    """The API keys of the service; each request must have one of them."""
+    """The accepted API keys of the service; a request for private data must have one of them."""
 
     def __init__(self, keys: tuple[str, ...]) -> None:
         self._keys = tuple(key.encode() for key in keys)
 
     @classmethod
     def read(cls, path: Path) -> "ApiKeys":
-        """Return a file's keys, one a line but # lines. Raises DragonError for short or no keys."""
+        """Read a file of keys, one per line; # begins a comment. Raises DragonError if unusable."""
         try:
             lines = [line.strip() for line in read_text(path).splitlines()]
         except (OSError, ValueError) as error:
@@ -64,7 +64,7 @@ class ApiKeys:
         return cls(keys)
 
     def allow(self, authorization: str | None) -> bool:
-        """Return whether a header `Authorization: Bearer KEY` has a valid key, in constant time."""
+        """Return whether the header `Authorization: Bearer KEY` has a valid key (constant time)."""
         scheme, _, key = (authorization or "").partition(" ")
         given = key.strip().encode()
         known = [hmac.compare_digest(given, each) for each in self._keys]
@@ -73,10 +73,10 @@ class ApiKeys:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """ASGI middleware before all routes: it rejects foreign pages, foreign hosts, missing keys.
+    """ASGI middleware for all routes: it rejects foreign pages, foreign hosts and missing keys.
 
     Pages of other sites cannot send requests: an Origin that is not among `origins` is rejected.
-    Preflights of CORS were answered before. Without keys the Host must be this machine's, or among
+    CORS preflights are answered before. Without keys the Host must be this machine's, or among
     `hosts`, because another name could be made to resolve to this machine.
     """
 
@@ -129,9 +129,9 @@ def _is_open(path: str) -> bool:
 
 
 class Admission:
-    """The queue before a device: `at_once` answers run, and `waiting` requests wait at most.
+    """The queue for a device: at most `at_once` answers run, and at most `waiting` requests wait.
 
-    First come, first served; requests `behind` come after all others, in half of the queue.
+    First come, first served; requests `behind` come after all others, and fill half of the queue.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:
@@ -150,13 +150,13 @@ class Admission:
         return len(self._queue)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Reject new requests; if `at_once`, let `drained` not wait for the accepted ones."""
+        """Reject new requests; with `at_once`, `drained` does not wait for the accepted ones."""
         self.closing = True
         if at_once or not (self.running or self.waiting):
             self._drained.set()
 
     async def drained(self) -> bool:
-        """After `close`, wait up to ENDING_S for accepted requests; return whether none is left."""
+        """After `close`, wait up to 30 s for accepted requests; return whether all have ended."""
         with suppress(TimeoutError):
             async with asyncio.timeout(ENDING_S):
                 await self._drained.wait()
@@ -164,7 +164,7 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Wait for a place as `enter` does, and free it when the context ends. Raises ApiError."""
+        """Hold a place among the running answers in this context, see `enter`. Raises ApiError."""
         leave = await self.enter()
         try:
             yield
@@ -174,7 +174,7 @@ class Admission:
     async def enter(self, *, behind: bool = False) -> Callable[[], None]:
         """Wait for a place among the running answers, and return a function that frees it.
 
-        Raises ApiError: 429 if too many requests wait, 503 after `close` or LONGEST_WAIT_S.
+        Raises ApiError: 429 if too many requests wait, 503 after `close` or after 60 s of waiting.
         """
         if self.closing:
             raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)

@@ -1,4 +1,4 @@
-"""The settings of the HTTP service, which need none of its libraries."""
+"""The settings of the HTTP service; importing them needs no HTTP library."""
 
 import re
 import ssl
@@ -23,7 +23,7 @@ LIBRARIES = ("uvicorn", "h11", "starlette", "prometheus_client")
 class HttpSettings:
     """Address, protection and limits of the HTTP service.
 
-    Raises DragonError if others could use or intercept the service.
+    Raises DragonError if others could use or intercept it: a public address needs keys and TLS.
     """
 
     http_host: Text = setting("127.0.0.1", "Address. A public one needs keys and TLS.", daily=True)
@@ -90,7 +90,7 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusSettings:
-    """The address where a cloud serves its health and metrics, if it has a port."""
+    """The address where a cloud serves health and metrics over HTTP; off if the port is None."""
 
     http_host: Text = setting("127.0.0.1", "Address that serves health and metrics without a key.")
     http_port: Port | None = setting(

@@ -1,4 +1,4 @@
-"""The metrics of a device or a cloud for Prometheus."""
+"""The metrics of a device or a cloud, in Prometheus's format."""
 
 import os
 import time
@@ -74,7 +74,7 @@ Value = float | Mapping[str, float]
 def state(
     name: str, help: str, value: Value, label: str = "", kind: Any = GaugeMetricFamily
 ) -> Metric:
-    """Return a metric, by default a gauge, with one value, or one for each value of its label."""
+    """Build a metric, by default a gauge, from one value, or from a value for each label value."""
     metric: Metric = kind(PREFIX + name, help, labels=[label] * bool(label))
     for each, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
         metric.add_metric([] if each is None else [each], number)  # type: ignore[attr-defined]
@@ -86,9 +86,9 @@ total = partial(state, kind=CounterMetricFamily)
 
 
 class Metrics(Collector):
-    """The metrics of one process: what it counts, and the state of its side and its index.
+    """The Prometheus metrics of one process: counters, and the state of its side and its index.
 
-    `skipped` is the number of documents that could not be read at the start, `own` more counters.
+    `skipped` is how many documents could not be read at the start; `own` adds counters by name.
     """
 
     def __init__(self, skipped: int = 0, own: Counters | None = None) -> None:
@@ -108,7 +108,7 @@ class Metrics(Collector):
         return Histogram(PREFIX + name, help, buckets=buckets, registry=self.registry)
 
     def count(self, name: str, amounts: Mapping[Any, float]) -> None:
-        """Add `amounts` to a counter, by the value of its label; None if it has no label."""
+        """Add to the counter `name`: `amounts` maps values of its label, or None, to numbers."""
         for label, amount in amounts.items():
             counter = self._counters[name]
             (counter if label is None else counter.labels(label)).inc(max(0.0, amount))
@@ -119,14 +119,14 @@ class Metrics(Collector):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
-        """Let each scrape from now on have the side's state, and the metrics that `read` yields."""
+        """From now on, report the side's state and the metrics of `read` at each scrape."""
         side.worker.on_forward = self._batches.observe
         self.count("index_updates", {"done": 0, "failed": 0})
         self._read = lambda: chain(read(), self._of_side(side))
 
     @override
     def collect(self) -> Iterator[Metric]:
-        """Yield the watched state as metrics. Reads files, so call it off the event loop."""
+        """Yield the state of the side that is watched. Reads files: not for the event loop."""
         return self._read()
 
     def _of_side(self, side: LocalSide) -> Iterator[Metric]:
@@ -156,13 +156,13 @@ class Metrics(Collector):
         yield state("files_skipped", "Files that could not be read.", self._skipped)
 
     def page(self, request: Request) -> Response:
-        """Return all metrics as Prometheus's text. No coroutine: starlette calls it in a thread."""
+        """Respond with all metrics as Prometheus's text. Not async: starlette uses a thread."""
         page = generate_latest(self.registry)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class DeviceMetrics(Metrics):
-    """The metrics of a device; `take` counts the drafts among the records of its side's trace."""
+    """The metrics of a device; call `take` with each trace record, to count both sides' drafts."""
 
     def __init__(self, skipped: int = 0) -> None:
         super().__init__(skipped, OF_DEVICE)
@@ -181,7 +181,7 @@ class DeviceMetrics(Metrics):
                 pass
 
     def over(self, answered: Answer | None) -> None:
-        """Count an answer that has ended; None is one that failed."""
+        """Count an ended answer, with its times, tokens and bytes; None is one that failed."""
         if answered is None:
             self.count("answers", {"error": 1})
             return
@@ -208,7 +208,7 @@ class DeviceMetrics(Metrics):
         self.count("answer_bytes", passed)
 
     def watch_device(self, device: Device, admission: Admission, places: Places) -> None:
-        """Let each scrape from now on have the device's connections, queue and HTTP clients."""
+        """From now on, report the device's connections, queue and HTTP clients at each scrape."""
 
         def read() -> Iterator[Metric]:
             links = device.connectors.items()
@@ -230,9 +230,9 @@ class DeviceMetrics(Metrics):
 
 
 class CloudStatus(Metrics):
-    """The health and the metrics of a cloud, without private data.
+    """The health and metrics pages of a cloud, which have no private data.
 
-    `take` counts the ended answers among the records of its side's trace.
+    Call `take` with each trace record of the cloud's side, to count the ended answers.
     """
 
     def take(self, record: Record) -> None:
@@ -243,7 +243,7 @@ class CloudStatus(Metrics):
     async def pages(
         self, where: StatusSettings, on_ready: Callable[[str], None], cloud: Cloud
     ) -> AsyncIterator[None]:
-        """Serve health and metrics in this context; `on_ready` gets the URL. Raises DragonError."""
+        """Serve /health, /ready and /metrics in this context; call `on_ready` with the URL."""
 
         async def ready(request: Request) -> Response:
             try:
@@ -263,7 +263,7 @@ class CloudStatus(Metrics):
 
 
 async def health(request: Request) -> Response:
-    """Respond with the status ok, which says that the process is alive."""
+    """Respond `{"status": "ok"}`: the process is alive."""
     return JSONResponse({"status": "ok"})
 
 

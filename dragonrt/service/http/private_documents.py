@@ -1,4 +1,4 @@
-"""Documents that are added and deleted over HTTP: files in a directory that is watched."""
+"""A device's documents over HTTP: list and read them, upload files to a directory, delete these."""
 
 import asyncio
 import contextlib
@@ -38,9 +38,9 @@ READ_S = 60.0
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
-    """Return the settings with `directory`, if any, among the documents, which are then watched.
+    """Return the settings with `directory` among the documents, and all documents watched.
 
-    Creates the directory. Raises DragonError if that fails or the index cannot be extended.
+    Creates the directory; None changes nothing. Raises DragonError if the index cannot have it.
     """
     if directory is None:
         return side
@@ -56,7 +56,7 @@ def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
 
 
 class PrivateDocuments:
-    """A side's documents over HTTP; files in the directory `uploads` can be added and deleted."""
+    """A device's documents over HTTP: all can be read, those in `uploads` added and deleted."""
 
     def __init__(self, documents: tuple[Path, ...], uploads: Path | None) -> None:
         self._documents = documents
@@ -69,16 +69,16 @@ class PrivateDocuments:
         return self._uploads is not None
 
     def report(self, report: Report | DragonError) -> None:
-        """Take note of an update of the index, and wake the requests that wait for one."""
+        """Note the result of an index update, and wake requests that wait for one to finish."""
         if isinstance(report, Report):
             self._skipped = dict(report.skipped)
         self._reported.set()
         self._reported = asyncio.Event()
 
     async def listing(self, side: LocalSide) -> dict[str, Any]:
-        """Return JSON: the names of documents, deletable ones first, tags, and accepted file types.
+        """Return JSON: the names of documents, uploaded ones first, tags, and file types to upload.
 
-        `left` says what is still to be indexed, `questions` a few that the sample documents answer.
+        `left` says what is still to be indexed, `questions` has examples for the sample documents.
         """
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
         uploaded = {index_name(self._documents, path): name for name, path in files.items()}
@@ -94,7 +94,7 @@ class PrivateDocuments:
         return {**found, "tags": tags[:LISTED], "questions": texts[:EXAMPLES], "left": left}
 
     async def text(self, side: LocalSide, name: str, start: int) -> dict[str, Any]:
-        """Return JSON: the chunks of a document around the one with the character `start`.
+        """Return JSON: a document's chunks around the one that has the character at index `start`.
 
         Raises ApiError if there is no such document.
         """
@@ -109,9 +109,9 @@ class PrivateDocuments:
         return {"name": name, "chunks": pieces, "more": more, "unread": unread}
 
     async def add(self, side: LocalSide, name: str, request: Request) -> dict[str, Any]:
-        """Store a file, wait until it is indexed, and return JSON: `indexed`, else a `reason`.
+        """Store the body as a file, wait for the index; return JSON: `indexed`, and why if not.
 
-        Raises ApiError if it cannot be kept or read; the file that had its name then stays.
+        Raises ApiError if the file cannot be stored or read; a former file of that name then stays.
         """
         plain = name.isprintable() and not {*"/\\"} & {*name} and not name.startswith(".")
         if not plain or not 1 <= len(name.encode()) <= LONGEST_NAME:
@@ -144,7 +144,7 @@ class PrivateDocuments:
                 left.unlink(missing_ok=True)
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Delete an uploaded file, wait for the index, return JSON: `deleted`, else a `reason`."""
+        """Delete an uploaded file, wait for the index; return JSON: `deleted`, and why if not."""
         path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
             if path is None:

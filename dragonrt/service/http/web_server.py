@@ -1,7 +1,7 @@
-"""The HTTP server: uvicorn on the side's loop, with limits for untrusted clients.
+"""The HTTP server: uvicorn on the side's event loop, with limits for untrusted clients.
 
 uvicorn on h11 bounds what it keeps of a request: its head, its trailers, and one piece of its body.
-`Connection` adds what it does not: places, and a deadline while it is the client's turn.
+`Connection` adds a bound on connections, and a deadline while the client must send or read.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ REFUSAL = b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpBounds:
-    """The most connections, in all and of one address, and the seconds that a client may take.
+    """The most connections, in total and per client address, and the seconds a client may take.
 
-    It has `head_s` for TLS, and again for each request's head. If it reads nothing of a response
-    for `taken_in_s`, or asks nothing for `idle_s`, it is disconnected. For bodies see `bounded`.
+    A client has `head_s` for TLS, and again for each request's head. It is disconnected if it reads
+    nothing of a response for `taken_in_s`, or sends no request for `idle_s`. For bodies: `bounded`.
     """
 
     connections: int = 512
@@ -51,7 +51,7 @@ class HttpBounds:
     idle_s: int = 5
 
     def for_queue(self, places: int) -> "HttpBounds":
-        """Return bounds with connections enough for `places` requests of one address."""
+        """Return bounds that let one client address have `places` requests at the same time."""
         of_address = max(self.of_address, places + self.of_address // 4)
         connections = max(self.connections, 2 * of_address)
         return replace(self, connections=connections, of_address=of_address)
@@ -59,14 +59,14 @@ class HttpBounds:
 
 @dataclass(slots=True)
 class Places:
-    """The numbers of open connections, in total and by address (IPv6: by network)."""
+    """A count of the open connections, in total and per client address (IPv6: per network)."""
 
     bounds: HttpBounds
     refused: int = 0
     _open: Counter[str] = field(default_factory=Counter)
 
     def take(self, host: str) -> str | None:
-        """Count a connection of `host`; return the address to `free`, None beyond the bounds."""
+        """Count a connection of `host`; return the key to `free` it by, None if over the bounds."""
         address = source_of(host)
         if self.open >= self.bounds.connections or self._open[address] >= self.bounds.of_address:
             self.refused += 1
@@ -85,7 +85,7 @@ class Places:
 
 
 class Connection(asyncio.Protocol):
-    """A connection: uvicorn's protocol, its place in Places, a timer while the client must act."""
+    """A connection: uvicorn's protocol, counted in Places, with a deadline for the client."""
 
     def __init__(self, server: "WebServer") -> None:
         protocol: Any = server.config.http_protocol_class
@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
 
 
 class WebServer(uvicorn.Server):
-    """A uvicorn server that serves until `stop`, and finishes responses under way first.
+    """A uvicorn server that serves until `stop`, and then finishes the responses under way.
 
     Signals belong to the process, not to uvicorn.
     """
@@ -215,7 +215,7 @@ class WebServer(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections; uvicorn's own startup knows no timeout of TLS."""
+        """Accept connections on `sockets`, with a timeout of TLS, which uvicorn's own lacks."""
         loop, self.servers = asyncio.get_running_loop(), []
         handshake_s = self.places.bounds.head_s if self._context else None
         for each in sockets or ():
@@ -234,13 +234,13 @@ class WebServer(uvicorn.Server):
         yield
 
     def stop(self) -> None:
-        """Begin to end: accept nothing new, finish responses; a second call drops these, too."""
+        """Accept nothing new and finish responses under way; a second call drops the responses."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
-    """Yield a body as it comes. Raises ApiError if it has over `largest` bytes, or is too slow."""
+    """Yield a body in pieces. Raises ApiError if it is over `largest` bytes or comes too slowly."""
     size, announced = 0, int(request.headers.get("content-length", 0))
     error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
     if announced > largest:
@@ -261,7 +261,7 @@ async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
 
 
 def listen_on(host: str, port: int, interface: str = "") -> socket.socket:
-    """Return a listening socket, on that interface if named. Raises DragonError if it cannot."""
+    """Return a listening socket, bound to `interface` unless that is "". Raises DragonError."""
     try:
         listening = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -275,7 +275,7 @@ def listen_on(host: str, port: int, interface: str = "") -> socket.socket:
 
 
 def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:
-    """Return the URL of a socket that listens on that host."""
+    """Return the URL of a listening socket: the given host, and the port that the socket has."""
     port = listening.getsockname()[1]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
@@ -284,7 +284,7 @@ def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:
 async def serving(
     app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None, places: Places
 ) -> AsyncIterator[WebServer]:
-    """Yield a running server of `app`; when the context ends, finish the responses under way."""
+    """Run a server of `app` in this context and yield it; then finish the responses under way."""
     server = WebServer(app, context, places)
     running = asyncio.create_task(server.serve([listening]), name="web server")
     try:
