@@ -1,10 +1,10 @@
-"""The program `dragonrt`, also as `python -m dragonrt`."""
+"""The program `dragonrt`, which `python -m dragonrt` starts, too."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it with exit code 130, also while modules load."""
+    """Run the command line. Ctrl-C ends it with exit code 130, even while modules are imported."""
     try:
         from dragonrt.cli import main as run
 

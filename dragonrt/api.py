@@ -1,8 +1,8 @@
 """The Python interface: connect a device, ask it, serve a cloud.
 
-A setting is what the command line calls it, `--key-file` as `key_file`; docs/reference.md lists
-them. Everything runs in the caller's event loop; models and retrieval have threads of their own.
-Many devices and clouds may live in one loop. Errors are DragonError.
+Settings are named like options: `--key-file` is `key_file`; docs/reference.md lists them.
+Everything runs in the caller's event loop; models and retrieval have threads of their own. Many
+devices and clouds may live in one loop. Errors are DragonError.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ OWN = (SideSettings, NetworkSettings, LinkSettings)
 
 
 class Device(Chat):
-    """A connected device, itself a Chat: the first of its chats. `close` ends all of them."""
+    """A device connected to a cloud, itself a Chat; `close` aborts the answers of all its chats."""
 
     def __init__(self, device: programs.Device, setup: DeviceSetup, stops: Iterable[str]) -> None:
         super().__init__(device, setup.question, setup.seed, stops)
@@ -66,9 +66,10 @@ async def connect(
 
     Args:
         host: HOST or HOST:PORT of the cloud.
-        documents: files and directories; what has changed in them is indexed before.
+        documents: files and directories; changed files are indexed first.
         key: the file with the shared key, as `dragonrt keys new` makes it.
-        workers: HOST:PORT or HOST:PORT=WEIGHT of each worker, in `mode` federated.
+        mode: a name of `--mode`, such as "dragon", which mixes the documents of both sides.
+        workers: HOST:PORT or HOST:PORT=WEIGHT of each worker, in mode federated.
         stop: texts that end an answer.
         on_notice: called with a line for the user, such as that the cloud is away, or back.
         on_progress: called while documents are indexed, in another thread.
@@ -98,12 +99,12 @@ async def serve_cloud(
     on_progress: OnProgress = lambda now: None,
     **settings: Any,
 ) -> AsyncIterator[int]:
-    """Return an async context manager of a running cloud; it yields the port that it listens on.
+    """Load a model and index `documents`, then serve as a cloud; yield the port it listens on.
 
-    At its start it loads a model and indexes `documents`; at its end answers may finish in time.
+    At the end of the context the answers under way may finish, for a limited time.
 
     Args:
-        documents: files and directories; what has changed in them is indexed before.
+        documents: files and directories; changed files are indexed first.
         key: the file with the shared key. Without key or certificates, local devices only.
         on_notice: called with a line when a device joins, leaves or is refused.
         on_progress: called while documents are indexed, in another thread.

@@ -15,7 +15,7 @@ What a single module raises is defined there. `retrieval`, usable alone, has a R
 
 
 class DragonError(Exception):
-    """Something the user or the other side got wrong.
+    """The base of all errors that the user or the other side causes.
 
     The message is one line that says what was wrong and what to do. Packages subclass it; the
     command line prints the message without a traceback and exits with code 1.
@@ -27,15 +27,15 @@ class ControlError(DragonError):
 
 
 class DistributionError(DragonError):
-    """Distributions that cannot be combined."""
+    """Distributions that cannot be combined, such as of vocabularies with different sizes."""
 
 
 class CodecError(DistributionError):
-    """A codec name, a vector or a payload that the codec refuses."""
+    """A codec's name, a vector or a payload that the codec cannot use."""
 
 
 class LinkError(DragonError):
-    """A link that cannot be made or is gone, or a wrong description of a link."""
+    """A link that cannot be connected or is lost, or an invalid description of an emulated link."""
 
 
 class ModelError(DragonError):
@@ -43,7 +43,7 @@ class ModelError(DragonError):
 
 
 class SamplingError(DragonError):
-    """A seed, the name of a sampling rule or a relevance that cannot be used."""
+    """An invalid seed, name of a sampling rule, or relevance."""
 
 
 class TrainingError(DragonError):

@@ -1,11 +1,10 @@
-"""Typed fields that are written once: messages, options, files, traces and bodies derive them.
+"""Settings as typed dataclass fields; options, messages, files and traces derive from each field.
 
-A field is an annotation with its bounds, a `Meta`, whose `description` replaces the words that
-follow from the type. A bool is not a number, NaN and the infinities are not in any range.
+A field is an annotation with its bounds, a `Meta`, whose `description` replaces the words of the
+type in errors. A bool is not a number, NaN and the infinities are not in any range.
 
-In a frozen dataclass, a field made by `setting` knows what it is for, too. `check` holds an
-instance to its fields, `flat` lists the values by name, nested dataclasses included, `assemble`
-makes an instance of them.
+In a frozen dataclass, a field made by `setting` has a help text, too. `check` validates an
+instance, `flat` lists its values by name, and `assemble` makes an instance from such values.
 """
 
 import functools
@@ -45,7 +44,7 @@ LongText: TypeAlias = Annotated[str, Meta(max_length=64 * 1024, pattern=ENCODABL
 
 
 class SettingError(DragonError):
-    """A value that the field `name` of settings does not take; `problem` says why."""
+    """An invalid value of the setting `name`; `problem` says why it is invalid."""
 
     def __init__(self, problem: str, name: str = "") -> None:
         super().__init__(f"{name} {problem}" if name else problem)
@@ -54,7 +53,7 @@ class SettingError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The description of one field of settings, besides its type.
+    """What options and traces need to know of one field of settings, besides its type.
 
     Attributes:
         help: one sentence for people.
@@ -75,7 +74,7 @@ class Setting:
 
 
 def setting(default: Any, help: str = "", **about: Any) -> Any:
-    """Return a dataclass field with this default and a Setting of `help` and `about`."""
+    """Return a dataclass field with a default and a Setting, made of `help` and `about`."""
     return field(default=default, metadata={KEY: Setting(help, **about)})
 
 
@@ -85,7 +84,7 @@ own = functools.partial(setting, travels=False)
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One field of a settings class: `type` is the plain type, `within` the type with bounds."""
+    """A field of a settings class: `type` is its plain type, `within` its type with bounds."""
 
     name: str
     type: Any
@@ -98,12 +97,12 @@ class Entry:
         return flag(self.about.option or self.name)
 
     def read(self, value: Any) -> Any:
-        """Return a value converted to the field's type. Raises SettingError if it does not fit."""
+        """Convert and return a value for the field. Raises SettingError if it is not valid."""
         return read(self.within, value, self.about.option or self.name)
 
 
 def flag(name: str) -> str:
-    """Return the option of a field's name: `max_tokens` becomes `--max-tokens`."""
+    """Return the command-line option of a field: `max_tokens` becomes `--max-tokens`."""
     return "--" + name.replace("_", "-")
 
 
@@ -113,13 +112,13 @@ def entries(cls: type) -> tuple[Entry, ...]:
 
 
 def check(instance: Any) -> None:
-    """Raise SettingError unless every field of some settings has its type and lies in its range."""
+    """Raise SettingError unless every field of a settings instance has its type and range."""
     for entry, value in _values(instance):
         entry.read(value)
 
 
 def flat(instance: Any) -> dict[str, Any]:
-    """Return the values of all fields by name; nested dataclasses flattened, enums as text."""
+    """Return an instance's values by field name: nested dataclasses flattened, enums as text."""
     return {
         entry.name: value.value if isinstance(value, StrEnum) else value
         for entry, value in _values(instance)
@@ -127,19 +126,19 @@ def flat(instance: Any) -> dict[str, Any]:
 
 
 def traced(instance: Any) -> dict[str, Any]:
-    """Return, as `flat` does, the values that may be written to a trace or to `--json`."""
+    """Return the values of `flat` that may be written to a trace or printed by `--json`."""
     shown = {entry.name for entry in entries(type(instance)) if entry.about.traced}
     return {name: value for name, value in flat(instance).items() if name in shown}
 
 
 def picked(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return an instance with the values that are fields of the class; ignore the others."""
+    """Make an instance of `cls` from the `values` that are its fields; ignore all others."""
     known = {entry.name for entry in entries(cls)}
     return assemble(cls, {name: each for name, each in values.items() if name in known})
 
 
 def assemble(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Return an instance with these values, by field, and the defaults of the fields left out.
+    """Make an instance of `cls` from `values` by field name; other fields get their defaults.
 
     Raises SettingError for an unknown name, a missing one, or a value out of its type or range.
     """
@@ -189,12 +188,12 @@ def _leaves(cls: type) -> tuple[tuple[Entry, str], ...]:
 
 @functools.cache
 def hints(cls: type) -> Mapping[str, Any]:
-    """Return the types of a class's fields with their bounds, evaluated once."""
+    """Return the types of a dataclass's fields by name, with their bounds; cached."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
 def read(kind: Any, value: Any, name: str = "") -> Any:
-    """Return a value converted to the type `kind`. Raises SettingError about the field `name`."""
+    """Convert `value` to the type `kind`. Raises SettingError, about the field `name`, if invalid."""
     try:
         made = convert(value, kind, builtin_types=BUILTIN)
     except ValidationError:
@@ -210,7 +209,7 @@ def read(kind: Any, value: Any, name: str = "") -> Any:
 
 
 def must(kind: Any) -> str:
-    """Return what a value of that type must be, in words such as "an integer of at least 1"."""
+    """Describe the values of a type for an error message, as in "an integer of at least 1"."""
     bounds = Meta()
     if get_origin(kind) is Annotated:
         kind, bounds, *_ = get_args(kind)

@@ -1,4 +1,4 @@
-"""The sides of an answer: the device that was asked, and the cloud; what they run models on."""
+"""The sides of an answer, device and cloud, and names of torch devices and number types."""
 
 from typing import Literal
 

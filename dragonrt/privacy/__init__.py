@@ -1,4 +1,4 @@
-"""Disclosure: what leaves the device with a question, what it reveals, what the link shows.
+"""Privacy: what leaves the device with a question, what that reveals, and what the link shows.
 
     documents -> predictions -> drafts -> decision -> Draft, Target -> frames -> link
                                   |          |             |             |         |

@@ -1,8 +1,8 @@
 """A constant rate: one padded frame leaves a connection at every tick (SPEC 1.10).
 
-It begins with the question and lasts for a fixed budget of ticks, then for further budgets until
-the answer ends. So an observer sees the end of an answer only in whole budgets. Bytes that do not
-fit into a frame wait for the next tick.
+Ticks begin with the question and last for a fixed budget, then for further budgets until the answer
+ends. So an observer sees the end of an answer only in whole budgets. Bytes that do not fit into a
+frame wait for the next tick.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ ENOUGH_BYTES = 16 * 1024
 
 
 class ConstantRate:
-    """The sender of a connection's frames at ticks, by `write`; `drain` waits for the link."""
+    """Sends a connection's frames by `write`, one at each tick; `drain` waits for the link."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ConstantRate:
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
-        """Pad frames from now on if `pads`; tick by `cadence`: (seconds or 0, ticks of budget)."""
+        """Pad frames if `pads`; start ticks by `cadence`: (seconds per tick or 0, their number)."""
         if pads:
             self._connection.pad()
         if cadence[0] and not self._stopped:
@@ -49,12 +49,12 @@ class ConstantRate:
             self._wanted.set()
 
     def queued(self) -> None:
-        """Note that a message waits for a tick, if there are ticks, to measure how long."""
+        """Note the time at which a message was queued, to measure how long it waits for a tick."""
         if self._wanted.is_set():
             self._queued.append((self._passed + self._connection.waiting, self._loop.time()))
 
     async def run(self) -> None:
-        """Send a frame at each tick, while a cadence of `shape` lasts, until cancelled."""
+        """Send a frame at each tick whenever `shape` has begun ticks; run until cancelled."""
         try:
             while True:
                 await self._wanted.wait()
@@ -97,7 +97,7 @@ class ConstantRate:
         self._low.set()
 
     async def drained(self) -> None:
-        """Wait until fewer than ENOUGH_BYTES wait for ticks."""
+        """Wait until fewer than 16 KiB are queued for ticks, so that a sender may go on."""
         if self._connection.waiting >= ENOUGH_BYTES:
             self._low.clear()
             await self._low.wait()

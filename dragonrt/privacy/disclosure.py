@@ -1,9 +1,9 @@
 """The levels of disclosure: what leaves the device with the question (SPEC 1.10).
 
-level     up                                    down      who decides
-drafts    drafts: distributions and relevance   the same  any placement
-answer    target tokens                         drafts    the device
-redacted  those likely for the cloud, too       drafts    the device
+level     the device sends                       the cloud sends  who decides a step
+drafts    drafts: distributions and relevance    the same         either side
+answer    the answer's tokens                    drafts           the device
+redacted  tokens that are likely for the cloud   drafts           the device
 
 At level `redacted` the cloud reads r(x): the decided text with one marker for each maximal run of
 withheld tokens. Steps and prefix hashes on the wire are those of r(x), so the length of a run is
@@ -24,7 +24,7 @@ from dragonrt.wire.messages import SessionMessage
 
 
 class Disclosure(StrEnum):
-    """The levels of disclosure (`--disclose`); each discloses less than those before it."""
+    """A level of disclosure (`--disclose`): what the cloud receives, less at each next level."""
 
     DRAFTS = "drafts"
     ANSWER = "answer"
@@ -78,7 +78,7 @@ class Door:
     If the device `keeps_drafts`, no distribution passes, no document is named, and a token passes
     only if it is in the `transcript` at its step: the decided tokens, with `marker` for withheld
     ones. An Open passes only with the history of `asked`, the question as other sides may read it,
-    and with its text, too, if the device keeps its drafts.
+    and, if the device keeps its drafts, only with the text of `asked`.
     """
 
     keeps_drafts: bool
@@ -88,7 +88,7 @@ class Door:
     _in_run: bool = False
 
     def decide(self, token: int, *, withheld: bool) -> None:
-        """Add the next decided token to the transcript, before a message with it is sent."""
+        """Append the next decided token to the transcript, before a message with it is sent."""
         if not withheld:
             self.transcript.append(token)
         elif not self._in_run:
@@ -96,7 +96,7 @@ class Door:
         self._in_run = withheld
 
     def entry(self, message: SessionMessage) -> Disclosed | None:
-        """Return the ledger's entry of a message that may leave now, None for one that may not.
+        """Return what the message discloses, as a ledger entry, or None if it may not leave now.
 
         Raises DragonError for a type of message without a rule of what it discloses.
         """
@@ -128,7 +128,7 @@ MARKER = " …"
 
 
 def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> list[int]:
-    """Return r(x) of pairs (token, withheld): the tokens, with `marker` for each withheld run."""
+    """Return r(x) of pairs (token, withheld): one `marker` replaces each run of withheld tokens."""
     door = Door(keeps_drafts=True, marker=marker)
     for token, withheld in decisions:
         door.decide(token, withheld=withheld)
@@ -136,5 +136,5 @@ def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> li
 
 
 def longest_redacted(max_tokens: int, marker: Sequence[int]) -> int:
-    """Return the most tokens that r(x) has for `max_tokens` tokens: every other one is withheld."""
+    """Return the most tokens that r(x) can have if the answer has at most `max_tokens` tokens."""
     return max(max_tokens, (max_tokens + 1) // 2 * (1 + len(marker)))

@@ -1,9 +1,8 @@
-"""The values from a side's prediction to a decided token, and the evidence in them (SPEC 1.10).
+"""Evidence: how much each side's documents contributed to a decided token (SPEC 1.10). Pure.
 
-Evidence is how much a side's documents contributed to a decided token. All of this is pure.
-Realised evidence is log2 p_t(x)/q_t(x): by how much the target made the token likelier than the
-cloud's distribution alone. Leave-one-out evidence of a file is log2 p_t(x)/p_t⁻(x), where p_t⁻ is
-the target without that file. Each document has its own row, so nothing is recomputed.
+Realised evidence is log2 p_t(x)/q_t(x): by how much the target p_t made the token likelier than
+q_t, the cloud's distribution alone. Leave-one-out evidence of a file is log2 p_t(x)/p_t⁻(x), where
+p_t⁻ is the target without that file. Each document has its own row, so nothing is recomputed.
 """
 
 import math
@@ -23,14 +22,14 @@ LEAST = 1e-4
 
 
 def evidence_bits(p: float, q: float) -> float:
-    """Return log2 p/q, at most MOST_BITS and at least -MOST_BITS."""
+    """Return log2 p/q, limited to ±20 bits; 20 if only q is 0, and 0 if p is 0."""
     if p <= 0 or q <= 0:
         return MOST_BITS if p > q else 0.0
     return max(-MOST_BITS, min(MOST_BITS, math.log2(p / q)))
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the ids of `p` whose evidence is kept: the likely ones and the drafted `token`."""
+    """Return the tokens whose evidence is kept: those of at least 1e-4, and the drafted `token`."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
@@ -38,10 +37,10 @@ def likely(p: Distribution, token: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class RowShares:
-    """What each row, of one document, adds to a prediction: weight ω, and ω p(x) of K tokens.
+    """What each row adds to a prediction: its weight ω, and its share ω p(x) of K likely tokens.
 
-    Row n read a document of this side's file with index `files[n]`. `tokens` int64 [K] increasing,
-    the likely ones; `weights` float64 [rows], `shares` float64 [rows, K].
+    Row n read one document, of this side's file number `files[n]`. `tokens` is int64 [K],
+    increasing; `weights` is float64 [rows], `shares` float64 [rows, K].
     """
 
     files: Sequence[int]
@@ -50,11 +49,11 @@ class RowShares:
     shares: NDArray[np.float64]
 
     def carrier(self, token: int) -> int:
-        """Return the index of the row with the largest part of the token's probability."""
+        """Return the index of the row that contributes most to the token's probability."""
         return int(self._given(token).argmax())
 
     def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
-        """Return the leave-one-out evidence of each of this side's files, in bits.
+        """Return the leave-one-out evidence of each of this side's files for `token`, in bits.
 
         `weight` is this side's in the mixture, `q` the other side's probability of the token.
         """
@@ -82,7 +81,7 @@ class SideDraft:
     """One side's draft of the next token after one prefix.
 
     Attributes:
-        payload: the encoded distribution; `distribution` is the same, decoded, once it is.
+        payload: the encoded distribution; `distribution` is it decoded, None until it is needed.
         relevance: h̃, the log-sum-exp of the side's document relevances.
         kept: κ, the logarithm of the share of its weight that the side keeps in a value.
         decode_s: the seconds of the forward.
@@ -102,11 +101,11 @@ class SideDraft:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A step's target, and the two sides' parts in it, for the decided token.
+    """The target's probability of a step's decided token, and each side's part in it.
 
     Attributes:
         p: the target's probability of the token; `q` is the cloud's, `share` the device's of p.
-        expected: the acceptances of device and cloud by DRAGON Eq. 5, where they are wanted.
+        expected: the acceptance of device and cloud by DRAGON Eq. 5; None if not computed.
         files: the evidence of each own file; `cloud` is that of all of the cloud's, in bits.
     """
 
@@ -120,7 +119,7 @@ class Mixed:
 
 @dataclass(slots=True)
 class Moved:
-    """The evidence of the decided text, as far as one side knows it; `decide` sets each token's.
+    """The evidence of an answer's decided tokens, as far as one side knows it, and its sums.
 
     Each number of bits sums over the tokens that became likelier. A token that became less likely
     counts 0. `weight` is the share of this side's documents at the first token that both sides had
@@ -132,18 +131,18 @@ class Moved:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Set a step's evidence in bits: by this side's files, and by the other side if known."""
+        """Set a step's evidence in bits: by this side's `files`, by the `other` side if known."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return the pair that `decide` set for a step: files, other; (), None if nothing."""
+        """Return the (files, other) that `decide` set for a step; ((), None) if nothing was set."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property
     def files(self) -> list[float]:
-        """The bits of evidence of each of this side's files; empty if none are known."""
+        """Return the bits of evidence of each of this side's files; empty if none are known."""
         longest = max(map(len, self._files.values()), default=0)
         return [
             math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))
@@ -152,5 +151,5 @@ class Moved:
 
     @property
     def other(self) -> float | None:
-        """The bits of the other side's documents beyond this side's alone; None if unknown."""
+        """Return the bits that the other side's documents added to this side's; None if unknown."""
         return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

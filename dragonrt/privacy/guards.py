@@ -1,7 +1,7 @@
-"""Rule on each decided token for a device that keeps its drafts from its cloud (SPEC 1.11). Pure.
+"""Decide for each token of an answer whether the cloud may receive it (SPEC 1.11). Pure.
 
-A guard's input is the decided steps in their order, so its rulings are a function of the text. No
-timing and no draft of a discarded sequence can change them.
+Guards serve a device that keeps its drafts. Their input is the decided steps in their order, so
+their rulings are a function of the text, not of timing or of rejected drafts.
 
 Level `drafts` has no guard, as the cloud reads the device's drafts; `answer` has SteadyRelevance
 and Steering; `redacted` has SteadyRelevance and Withholding.
@@ -35,7 +35,7 @@ DIGITS: Final = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The decision of a guard on a token.
+    """The decision of a guard on a token: whether the cloud receives it, or its session ends.
 
     Attributes:
         withheld: the cloud does not receive the token.
@@ -54,7 +54,7 @@ WITHHELD: Final = Ruling(withheld=True, bits=0.0)
 
 
 class Guard(ABC):
-    """A bound on what the decided tokens of one answer disclose; it keeps state between steps."""
+    """A check of each decided token that bounds what one answer discloses; it has state."""
 
     @abstractmethod
     def ruling(
@@ -67,7 +67,7 @@ class Guard(ABC):
 
 
 class Guards:
-    """All guards of a device in one answer. Once one ends the session, they withhold the rest."""
+    """All guards of a device in one answer. After one ends the session, all tokens are withheld."""
 
     def __init__(self, *guards: Guard) -> None:
         self._guards = guards
@@ -80,7 +80,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Ask each guard; return the first ruling that is not DISCLOSED, or DISCLOSED."""
+        """Ask all guards; return the first ruling other than DISCLOSED, or DISCLOSED if none is."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)
@@ -104,8 +104,8 @@ def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
 def steering_bits(token: int, own: SideDraft) -> float:
     """Return max(0, log2 p_d(y)/p_d(x)): how much likelier the device's draft y is than `token` x.
 
-    The cloud's distribution does not count: a little more on one token than on all others can force
-    that token.
+    It measures how far the cloud moved the answer. The cloud's distribution does not count: a
+    little more on one token than on all others can force that token.
     """
     p = own.distribution
     if token == own.token or p is None:
@@ -114,10 +114,10 @@ def steering_bits(token: int, own: SideDraft) -> float:
 
 
 class SteadyRelevance(Guard):
-    """A guard that ends the session of a cloud whose h̃ is impossible, or changes out of turn.
+    """A guard that ends the session if the cloud's relevance h̃ is impossible or changes too early.
 
-    Scores from -1 to 1 of D `documents` give |h̃| <= 1/T + log D; `doubt` may lower it further. It
-    may change every `reweight_every` tokens (0: never). T is the `temperature`.
+    D `documents` with scores from -1 to 1 give |h̃| <= 1/T + log D, where T is `temperature`;
+    `doubt` may lower h̃ further. It may change every `reweight_every` tokens (0: never).
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Withholding(Guard):
     """A guard that withholds tokens that are unlikely for the cloud, or that exceed a budget.
 
     A token is withheld if the mixture's probability is more than `likelier` times the cloud's, or
-    if the answer would reveal more than `budget` bits with it.
+    if the tokens disclosed so far would then reveal more than `budget` bits.
     """
 
     likelier: float
@@ -186,11 +186,11 @@ class Withholding(Guard):
 class Steering(Guard):
     """A guard that ends the session of a cloud that steers the answer to probe the documents.
 
-    Once the cloud has steered the answer by STEERED_BITS, a token that raises the contribution of
-    the device's documents above WATCHED_BITS is withheld, and all after it. Tokens that the device
-    then decides alone count, too, because a returning cloud would read them. A token of a number
-    with which the device's documents disagree does not count: their rows have lost their weight
-    behind it. So an honest cloud may know another number.
+    Once the cloud has steered the answer by 8 bits, a token that raises the contribution of the
+    device's documents above 16 bits is withheld, and all after it. Tokens that the device then
+    decides alone count, too, because a returning cloud would read them. A token of a number that
+    the device's documents contradict does not count as steered, because their rows lose their
+    weight after it. So an honest cloud may know another number.
     """
 
     _steered: float = 0.0
