@@ -193,7 +193,7 @@ def hints(cls: type) -> Mapping[str, Any]:
 
 
 def read(kind: Any, value: Any, name: str = "") -> Any:
-    """Convert `value` to the type `kind`. Raises SettingError, about the field `name`, if invalid."""
+    """Convert `value` to the type `kind`. Raises SettingError about the field `name` if invalid."""
     try:
         made = convert(value, kind, builtin_types=BUILTIN)
     except ValidationError:

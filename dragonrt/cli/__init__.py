@@ -1,4 +1,4 @@
-"""The command line: parse, call, print.
+"""The command line: parse the options, call the command, and print errors.
 
 A setting comes from its flag, else the environment (DRAGONRT_<OPTION>), else a TOML file with one
 table per command, else its default. An error that the user can fix is one line on stderr.
@@ -70,7 +70,7 @@ ENVIRONMENT = EnvironmentVariables()
 
 
 class Help(DefaultFormatter):
-    """A formatter of the help that prints the panel for daily use, or all panels for --help-all."""
+    """A formatter that shows only the options for daily use, or all options for --help-all."""
 
     @override
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:
@@ -108,7 +108,7 @@ def launch(
         Literal["text", "json"], option("Log format on stderr: text or json.")
     ] = "text",
 ) -> Any:
-    """Run a command with its settings."""
+    """Set up logging, read the settings file, and run the command that `tokens` name."""
     set_up_logging(verbose, as_json=log_format == "json")
     app.config = (ENVIRONMENT, SettingsFile.read(config, app))
     return app(tokens, exit_on_error=False, print_error=False)

@@ -1,4 +1,4 @@
-"""`dragonrt cloud`, `device`, `serve` and `mcp`, and `doctor`, which checks them."""
+"""`dragonrt cloud`, `device`, `serve` and `mcp`, and `doctor`, which checks the set-up."""
 
 import asyncio
 import json
@@ -48,7 +48,7 @@ WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
     without=("rebuild", "tls", "insecure"),
 )
 class CloudOptions:
-    """Options of `dragonrt cloud`, None unless given: its side, where it listens, its limits."""
+    """Options of `dragonrt cloud`; each is None unless given: its side, its address, its limits."""
 
 
 @derived(
@@ -56,7 +56,7 @@ class CloudOptions:
     without=("rebuild", "share_sources", "host"),
 )
 class DeviceOptions:
-    """Options of a device, None unless given: model and documents, and the way to its cloud."""
+    """Options of a device; each is None unless given: model, documents, network to its cloud."""
 
 
 @derived(
@@ -68,17 +68,17 @@ class DeviceOptions:
     ),
 )
 class InspectedOptions:
-    """Options of `dragonrt doctor`, None unless given: the side to check, its way to a cloud."""
+    """Options of `dragonrt doctor`; each is None unless given: a side's, and its network's."""
 
 
 @derived({HttpSettings: "HTTP"})
 class HttpOptions:
-    """Options of the HTTP service: the fields of HttpSettings, None unless given."""
+    """Options of the HTTP service, for the fields of HttpSettings; each is None unless given."""
 
 
 @derived({LinkSettings: LINK})
 class LinkOptions:
-    """Options of an emulated link: the fields of LinkSettings, None unless given."""
+    """Options of an emulated link, for the fields of LinkSettings; each is None unless given."""
 
 
 @derived(
@@ -86,11 +86,11 @@ class LinkOptions:
     "Several modes",
 )
 class AnswerOptions:
-    """Options of answers: the fields of Question and of all modes' settings, None unless given."""
+    """Options for the fields of Question and of all modes' settings; each is None unless given."""
 
 
 def cloud(*, own: CloudOptions | None = None) -> None:
-    """Serve devices with a model and public documents."""
+    """Run `dragonrt cloud`: serve devices with a model and public documents until stopped."""
     where, limits = settings(StatusSettings, own), settings(CloudLimits, own)
     if where.http_port is not None:
         check_libraries()
@@ -165,7 +165,7 @@ class AskingOptions:
     stop: Stops = ()
 
     def setup(self) -> DeviceSetup:
-        """Return the setup of a device with these options, nothing loaded; print its warnings."""
+        """Return the settings of a device from these options, and print their warnings."""
         own = given(self.own) | _named(self.host)
         setup = DeviceSetup.of(self.mode, own, given(self.answers), self.worker)
         _warn(setup.warnings)
@@ -206,7 +206,7 @@ def device(
     preview: Annotated[bool, option(PREVIEW)] = False,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
-    """Chat with a model over private documents, together with a cloud."""
+    """Run `dragonrt device`: chat over private documents, together with a cloud."""
     setup = by.setup()
 
     from dragonrt.node.process import programs
@@ -230,7 +230,7 @@ def device(
 
 
 def serve(*, by: AskingOptions = ASKING, http: HttpOptions | None = None) -> None:
-    """Serve a device over HTTP: OpenAI's API, and a page."""
+    """Run `dragonrt serve`: a device over HTTP, with OpenAI's API and a page."""
     served = settings(HttpSettings, http)
     setup = by.setup()
     check_libraries()
@@ -250,7 +250,7 @@ def serve(*, by: AskingOptions = ASKING, http: HttpOptions | None = None) -> Non
 
 
 def mcp(*, by: AskingOptions = ASKING) -> None:
-    """Serve a device's tools to an agent on stdin and stdout."""
+    """Run `dragonrt mcp`: a device as MCP tools for an agent, over stdin and stdout."""
     setup = by.setup()
     try:
         from dragonrt.service.mcp_server import serve_tools
@@ -272,7 +272,7 @@ def doctor(
     ] = None,
     as_json: Annotated[bool, option("With --link: print one JSON object.", "--json")] = False,
 ) -> None:
-    """Check everything an answer needs; exit code 1 if something has to be fixed."""
+    """Run `dragonrt doctor`: check all that an answer needs; exit with 1 if a check fails."""
     reached = settings(NetworkSettings, own, **_named((link,) if link is not None else host))
     side = settings(SideSettings, own, side="device").beside([reached.host])
     if link is not None:

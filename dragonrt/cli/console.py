@@ -41,7 +41,7 @@ _lines = logging.getLogger("dragonrt.cli")
 
 
 def say(line: str, style: str | None = None) -> None:
-    """Print a line on stderr in a style of rich; if the log is JSON, log it instead."""
+    """Print a line on stderr in a style of rich; if the log is JSON, log the line instead."""
     if _lines.handlers:
         _lines.log(LEVELS[style], line)
     else:
@@ -49,7 +49,7 @@ def say(line: str, style: str | None = None) -> None:
 
 
 def say_listening(line: str) -> None:
-    """Print a line that this side listens, and notify systemd if it waits (`sd_notify(3)`)."""
+    """Print that this side listens, and notify systemd if it started the side (`sd_notify(3)`)."""
     say(line)
     if place := os.environ.get("NOTIFY_SOCKET", ""):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify, suppress(OSError):
@@ -83,7 +83,7 @@ class JsonLines(Lines):
 
 
 def log_to_stderr(level: int, *, as_json: bool) -> None:
-    """Send the log to stderr; with `as_json` as lines of JSON, those of `say` among them.
+    """Send the log to stderr; with `as_json` as lines of JSON, which then include those of `say`.
 
     `level` is for this program's entries. Libraries, which log texts, may log warnings only.
     """

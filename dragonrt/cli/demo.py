@@ -52,12 +52,12 @@ Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --docu
 
 @derived({Question: "Sampling"})
 class DemoOptions:
-    """Options of answers: the fields of Question, None unless given."""
+    """Options of answers, one for each field of Question; each is None unless given."""
 
 
 @derived({DragonSettings: "Both sides together"})
 class TogetherOptions:
-    """Options of mode dragon: the fields of DragonSettings, None unless given."""
+    """Options of mode dragon, one for each field of DragonSettings; each is None unless given."""
 
 
 def demo(
@@ -76,7 +76,7 @@ def demo(
     serve: Annotated[bool, option("Serve the sample documents over HTTP.")] = False,
     http: HttpOptions | None = None,
 ) -> None:
-    """Ask sample documents, private and public, in two processes, and compare."""
+    """Run `dragonrt demo`: ask sample documents in two processes, and compare decoding methods."""
     question, how = settings(Question, answers), settings(DragonSettings, together)
     emulate = LinkSettings(link=given(link).get("link", ROUND_TRIP_OF_100_MS)).emulate("device")
     model, served = chosen_model(model), settings(HttpSettings, http)
@@ -198,7 +198,7 @@ def _print_costs(title: str, found: "Measured") -> None:
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
 class MeasuredOptions:
-    """Options of `latency`, None unless given: the device's side, and its way to the cloud."""
+    """Options of `latency`; each is None unless given: the device's side, and its network's."""
 
 
 experiment = App(name="experiment", help="Measure your own pair of sides.")

