@@ -28,40 +28,40 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": (
         "demo:demo",
-        "Ask sample documents in two processes, and compare methods.\n\nThey are 100 ms apart. "
-        "--aggregator, --rule, --on-loss and --json need --ask: the comparison sets them itself.",
+        "Ask sample documents in two processes, and compare methods.\n\nThe round trip is 100 ms. "
+        "Give --aggregator, --rule, --on-loss and --json with --ask; a comparison sets its own.",
     ),
     "cloud": ("answering:cloud", "Serve devices with a model and public documents."),
     "device": ("answering:device", "Chat over private documents, together with a cloud."),
     "serve": (
         "answering:serve",
-        "The device as a service: OpenAI's API over HTTP, and a page.\n\nFor programs that "
-        "people already have. Nothing of a conversation is kept.",
+        "Serve a device over HTTP: OpenAI's API, Ollama's API, and a page.\n\nFor programs that "
+        "people already have. It stores no conversation.",
     ),
     "mcp": (
         "answering:mcp",
-        "The device as tools for an agent: MCP over stdin and stdout.\n\nThe agent starts it.",
+        "Offer a device's tools to an agent: MCP over stdin and stdout.\n\nThe agent starts it.",
     ),
     "doctor": (
         "answering:doctor",
-        "Check the set-up.\n\nVersions, keys, model, index and, with --host, the way to the cloud.",
+        "Check the set-up.\n\nVersions, keys, model, index and, with --host, the connection.",
     ),
     "keys": ("preparation:keys", "Make the key that both sides share, and show or enter it."),
     "index": (
         "preparation:index",
-        "Index documents before they are needed.\n\nText, embeddings and the model's KV; only what "
-        "changed costs anything.",
+        "Index documents before they are needed.\n\nText, embeddings and, with --kv, the model's "
+        "KV. Only changed documents are read again.",
     ),
     "profile": (
         "preparation:profile",
-        "Measure this machine's time per token.\n\nLater answers are scheduled by it.",
+        "Measure this machine's time per token.\n\nLater answers with --aggregator greedy use it.",
     ),
     "model": ("preparation:models", "Write the default models as files for other programs."),
     "experiment": (
         "demo:experiment",
         "Measure your own pair of sides.\n\n`latency` asks the same questions over slower links.",
     ),
-    "trace": ("trace_tables:trace", "Summarise a trace, or write it for a viewer."),
+    "trace": ("trace_tables:trace", "Summarise the files that --trace wrote, of one side or both."),
 }
 """The module and the help of each command: none is imported before it is called."""
 
@@ -101,11 +101,11 @@ app.meta.config = (ENVIRONMENT,)  # which also says where the settings file is
 def launch(
     *tokens: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
     config: Annotated[
-        Path | None, option("Settings file, TOML with one table per command.")
+        Path | None, option("TOML file with a table per command. Default: ./dragonrt.toml.")
     ] = None,
-    verbose: Annotated[bool, option("Log more (but no text), and show tracebacks.")] = False,
+    verbose: Annotated[bool, option("Log debug lines (no texts), show tracebacks.")] = False,
     log_format: Annotated[
-        Literal["text", "json"], option("Log format on stderr: text or json.")
+        Literal["text", "json"], option("Format of the log on stderr: text or json.")
     ] = "text",
 ) -> Any:
     """Set up logging, read the settings file, and run the command that `tokens` name."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 DOCUMENTS = "Model and documents"
 SAMPLING = "Sampling"
-PREVIEW = "Show the first question as it is sent, and ask. Without a terminal, send nothing."
+PREVIEW = "Before the first question show what is sent, and ask. No terminal: send nothing."
 WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
 
 
@@ -141,7 +141,7 @@ Workers = Annotated[
     ),
 ]
 Stops = Annotated[
-    tuple[str, ...], option("Text that ends the answer. May be repeated.", panel=SAMPLING)
+    tuple[str, ...], option("Text before which the answer ends. May be repeated.", panel=SAMPLING)
 ]
 
 
@@ -202,7 +202,7 @@ def _loaded(setup: DeviceSetup) -> "tuple[Loaded, OnNotice]":
 def device(
     *,
     by: AskingOptions = ASKING,
-    ask: Annotated[str | None, option("Ask one question and exit.", full=True)] = None,
+    ask: Annotated[str | None, option("Answer this and exit. Default: chat.", full=True)] = None,
     preview: Annotated[bool, option(PREVIEW)] = False,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
 ) -> None:
@@ -268,7 +268,7 @@ def doctor(
     own: InspectedOptions | None = None,
     host: Host = (),
     link: Annotated[
-        str | None, option("Measure the link and both sides instead.", kind="HOST[:PORT]")
+        str | None, option("Measure the link to this cloud instead.", kind="HOST[:PORT]")
     ] = None,
     as_json: Annotated[bool, option("With --link: print one JSON object.", "--json")] = False,
 ) -> None:

@@ -63,7 +63,7 @@ class TogetherOptions:
 def demo(
     *,
     ask: Annotated[
-        str | None, option("Ask this instead of the sample questions.", full=True)
+        str | None, option("Question to ask. Default: compare by samples.", full=True)
     ] = None,
     as_json: Annotated[bool, option("Print one JSON object per answer.", "--json")] = False,
     answers: DemoOptions | None = None,
@@ -73,7 +73,7 @@ def demo(
     model: Annotated[
         str | None, option("Model of both sides.", default="smollm2 if it is installed")
     ] = None,
-    serve: Annotated[bool, option("Serve the sample documents over HTTP.")] = False,
+    serve: Annotated[bool, option("Serve a page with the sample documents.")] = False,
     http: HttpOptions | None = None,
 ) -> None:
     """Run `dragonrt demo`: ask sample documents in two processes, and compare decoding methods."""
@@ -213,7 +213,7 @@ def latency(
         option("Documents of the cloud that is started. Default: the sample articles.", kind="DIR"),
     ] = None,
     questions: Annotated[
-        Path | None, option("One question per line. Default: the sample questions.", kind="FILE")
+        Path | None, option("File, a question per line. Default: sample questions.", kind="FILE")
     ] = None,
     round_trip: Annotated[
         tuple[str, ...], option("Round trip to add. May be repeated.", default="0ms, 100ms, 300ms")
@@ -221,7 +221,7 @@ def latency(
     answers: DemoOptions | None = None,
     together: TogetherOptions | None = None,
     results: Annotated[
-        Path, option("Directory for latency.csv.", kind="DIR", default="results")
+        Path, option("Directory to write latency.csv to.", kind="DIR", default="results")
     ] = Path("results"),
 ) -> None:
     """Ask the same questions at increasing round-trip times, by four methods.

@@ -87,7 +87,7 @@ class ModelOptions:
 
 
 def index(
-    documents: Annotated[list[Path], Parameter(help="Directory or files to index.", negative=())],
+    documents: Annotated[list[Path], Parameter(help="Directories or files to index.", negative=())],
     *,
     kv: Annotated[bool, option("Compute the model's KV of all documents, too.")] = False,
     options: IndexOptions | None = None,
@@ -114,8 +114,8 @@ def index(
 def profile(
     *,
     model: ModelOptions | None = None,
-    rows: Annotated[int, option("Documents that are decoded at once.", low=1)] = 2,
-    runs: Annotated[int, option("Number of measurements.", low=1)] = 3,
+    rows: Annotated[int, option("Documents read at once, a row each.", low=1)] = 2,
+    runs: Annotated[int, option("Decodings of a full context.", low=1)] = 3,
 ) -> None:
     """Run `dragonrt profile`: measure this machine's time per token, for later scheduling."""
     side = settings(SideSettings, model, side="device")

@@ -53,7 +53,7 @@ class Question:
     )
     documents: Annotated[int, Meta(ge=0, le=MAX_DOCUMENTS)] | None = setting(
         None,
-        "Chunks that each side reads. Default: one, or two that are nearly as relevant.",
+        "Chunks that each side reads. Default: 1, or 2 if they are nearly as relevant.",
         option="documents_per_side",
     )
     relevance_temperature: Annotated[float, Meta(ge=1e-9, le=1e9)] = setting(
@@ -75,7 +75,7 @@ class Question:
     )
 
     document: LongText = own(
-        "", "Part of your documents to answer from: a file, folder/, #tag or since:2026-01-31."
+        "", "Documents to answer from: a file, folder/, #tag, since:2026-01-31. Default: all."
     )
     chunk: Annotated[int, Meta(ge=0)] | None = own(None, traced=False)
     parts: Literal["on", "off"] = own(

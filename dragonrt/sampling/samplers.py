@@ -31,7 +31,7 @@ class Sampler:
         1.0, "Sampling temperature. 0 is greedy.", letter="t", daily=True
     )
     top_k: TopK = setting(0, "Sample from the K most likely tokens. 0 keeps all.")
-    top_p: TopP = setting(1.0, "Sample from the likeliest tokens of this mass. 1 keeps all.")
+    top_p: TopP = setting(1.0, "Sample from the likeliest tokens that sum to this. 1 keeps all.")
     min_p: Share = setting(0.0, "Drop tokens below this share of the top probability. 0 keeps all.")
 
     def __post_init__(self) -> None:

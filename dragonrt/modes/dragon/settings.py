@@ -61,7 +61,7 @@ class DragonSettings(Settings):
         32, "Most undecided tokens that a side drafts.", rare=True
     )
     follow: bool = setting(
-        True, "Draft behind the other side's drafts, and look up drafts in the documents."
+        True, "Draft behind the peer's drafts, and look up drafts in documents (default)."
     )
     disclose: Disclosure = setting(
         Disclosure.DRAFTS,

@@ -48,7 +48,7 @@ REMEMBERED_HOSTS = 256
 class CloudLimits:
     """The settings that limit how many devices and answers a cloud admits."""
 
-    most_devices: Positive = setting(256, "Most connected devices.")
+    most_devices: Positive = setting(256, "Most devices connected at once.")
     most_answers: Positive = setting(128, "Most running answers of all devices.")
     device_answers: Positive = setting(32, "Most running answers of one device.")
     device_rate: Annotated[float, Meta(ge=0.01, le=FINITE)] = setting(

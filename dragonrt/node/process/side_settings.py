@@ -43,11 +43,11 @@ class SideSettings:
         "Argument of the engine, such as tensor_parallel_size=2. May be repeated.",
     )
     dtype: Precision = setting(
-        "auto", "Number type of a directory or hub id: auto, float32, bfloat16 or float16."
+        "auto", "Number type of weights, unless GGUF: auto, float32, bfloat16 or float16."
     )
     adapter: PathText | None = setting(
         None,
-        "LoRA adapter: a directory or a GGUF file. none omits the bundled one.",
+        "LoRA adapter: a directory or a GGUF file. Default: smollm2's own; none: no adapter.",
     )
     threads: Positive | None = setting(
         None,
@@ -57,9 +57,9 @@ class SideSettings:
     llama_library: Path | None = setting(
         None, "llama.cpp's library (libllama), in place of an installed package's.", rare=True
     )
-    prompt: Path | None = setting(None, "Prompt template, a TOML file (docs/pairs.md).")
+    prompt: Path | None = setting(None, "Prompt template, a TOML file. Default: the model's.")
     documents: Annotated[tuple[Path, ...], Meta(max_length=128)] = setting(
-        (), "Documents to index: a directory or a file.", letter="d", daily=True
+        (), "Directory or file to index. May be repeated.", letter="d", daily=True
     )
     exclude: Annotated[tuple[LongText, ...], Meta(max_length=128)] = setting(
         (), "Files to skip, as in .gitignore: *.log or drafts/. May be repeated."
@@ -69,10 +69,10 @@ class SideSettings:
         None, "Directory of the index. Default: one for each set of documents."
     )
     store: PathText | None = setting(
-        None, "URL of a PostgreSQL database for the index, for many machines."
+        None, "URL of a PostgreSQL database for the index. Default: local files."
     )
     embedder: PathText = setting(
-        "default", "Embedding model: default, a GGUF file, directory or hub id."
+        "default", "Embedding model: default (bundled), a GGUF file, directory or hub id."
     )
     chunk_words: Positive = setting(128, "Words per chunk.", rare=True)
     search: Search = setting("hybrid", "Retrieval by dense embeddings, words, or hybrid (both).")
@@ -91,8 +91,8 @@ class SideSettings:
         "File to write every event to, about 1 kB per token, for `dragonrt trace`.",
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
-    share_sources: bool = setting(True, "Send devices the names and sentences of source files.")
-    rebuild: bool = setting(False, "Rebuild the index.")
+    share_sources: bool = setting(True, "Send names and sentences of sources to devices (default).")
+    rebuild: bool = setting(False, "Rebuild the index from all documents.")
 
     def __post_init__(self) -> None:
         if self.watch and not self.documents:

@@ -26,14 +26,14 @@ class HttpSettings:
     Raises DragonError if others could use or intercept it: a public address needs keys and TLS.
     """
 
-    http_host: Text = setting("127.0.0.1", "Address. A public one needs keys and TLS.", daily=True)
+    http_host: Text = setting("127.0.0.1", "Bind address. A public one: keys and TLS.", daily=True)
     http_port: Port = setting(8080, "TCP port to serve on. 0: a free one.", daily=True)
-    api_keys: Path | None = setting(None, "File of API keys for clients, one per line.", daily=True)
-    http_tls_cert: Path | None = setting(None, "Certificate for https, a PEM file.")
+    api_keys: Path | None = setting(None, "File with an API key a line. Default: none.", daily=True)
+    http_tls_cert: Path | None = setting(None, "Certificate, a PEM file. Default: no https.")
     http_tls_key: Path | None = setting(None, "Private key of --http-tls-cert.")
     uploads: Path | None = setting(None, "Directory for files uploaded on the page.", daily=True)
     answers_at_once: Annotated[int, Meta(ge=1, le=48)] = setting(
-        16, "Most running answers. Four times as many may wait, at least 16."
+        16, "Most answers that run at once. Four times as many may wait, at least 16."
     )
     sources_in_text: bool = setting(
         True,
@@ -41,7 +41,7 @@ class HttpSettings:
         rare=True,
     )
     allow_origin: Names = setting(
-        (), "Origin of pages that may ask, such as app://obsidian.md. May be repeated."
+        (), "Origin of other pages that may use the API: app://obsidian.md. May be repeated."
     )
     allow_host: Names = setting(
         (), "Further name of this machine, such as host.docker.internal. May be repeated."
@@ -92,7 +92,7 @@ class HttpSettings:
 class StatusSettings:
     """The address where a cloud serves health and metrics over HTTP; off if the port is None."""
 
-    http_host: Text = setting("127.0.0.1", "Address that serves health and metrics without a key.")
+    http_host: Text = setting("127.0.0.1", "Address to serve health and metrics on, without keys.")
     http_port: Port | None = setting(
         None, "TCP port of health and metrics. 0: a free one. Default: off."
     )
