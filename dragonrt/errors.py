@@ -1,16 +1,16 @@
 """Errors that a user sees as one line and a non-zero exit code.
 
     DragonError
-    ├── ControlError           a controller that cannot be made of what was given
+    ├── ControlError           a controller or verifier that cannot be read or does not fit
     ├── DistributionError      distributions that cannot be combined
-    │   └── CodecError         a codec name, a vector or a payload that the codec refuses
-    ├── LinkError              a link that cannot be made or is gone, or a wrong description of one
+    │   └── CodecError         a codec's name, vector or payload that the codec cannot use
+    ├── LinkError              a link that cannot be connected or is lost, or is described wrongly
     ├── ModelError             a model that cannot be loaded, or input that does not fit it
-    ├── SamplingError          a seed, a rule's name or a relevance
-    ├── TrainingError          something that cannot be trained, or learned from
-    └── WireError              between bytes and messages: `dragonrt.wire.reasons`
+    ├── SamplingError          an invalid seed, name of a sampling rule, or relevance
+    ├── TrainingError          a network that cannot be trained, or unusable data
+    └── WireError              why a connection or session ends: `dragonrt.wire.reasons`
 
-What a single module raises is defined there. `retrieval`, usable alone, has a RetrievalError.
+An error that only one module raises is defined there. `retrieval`, usable alone, has a RetrievalError.
 """
 
 

@@ -1,4 +1,4 @@
-"""`dragonrt cloud`, `device`, `serve` and `mcp`, and `doctor`, which checks the set-up."""
+"""The commands `dragonrt cloud`, `device`, `serve` and `mcp`, and `doctor` to check a set-up."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ class DeviceOptions:
     ),
 )
 class InspectedOptions:
-    """Options of `dragonrt doctor`; each is None unless given: a side's, and its network's."""
+    """Options of `dragonrt doctor`, for the side and the network to check; None unless given."""
 
 
 @derived({HttpSettings: "HTTP"})
@@ -86,7 +86,7 @@ class LinkOptions:
     "Several modes",
 )
 class AnswerOptions:
-    """Options for the fields of Question and of all modes' settings; each is None unless given."""
+    """Options of an answer, for the fields of Question and of all modes; each None unless given."""
 
 
 def cloud(*, own: CloudOptions | None = None) -> None:

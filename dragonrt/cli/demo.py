@@ -52,7 +52,7 @@ Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --docu
 
 @derived({Question: "Sampling"})
 class DemoOptions:
-    """Options of answers, one for each field of Question; each is None unless given."""
+    """Options of answers of a demo or experiment, for fields of Question; None unless given."""
 
 
 @derived({DragonSettings: "Both sides together"})

@@ -137,7 +137,7 @@ def chosen_model(name: str | None) -> str:
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Update a side's index, see Index.update; print its report, None if there are no documents."""
+    """Update a side's document index; print and return the report, None without documents."""
     from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 

@@ -1,4 +1,4 @@
-"""`dragonrt keys`, `index`, `profile` and `model`: steps before the first answer."""
+"""The commands `dragonrt keys`, `index`, `profile` and `model`: steps before the first answer."""
 
 import shutil
 import sys

@@ -1,4 +1,4 @@
-"""`dragonrt trace`: print summaries of the files that --trace wrote."""
+"""The command `dragonrt trace`: print summaries of the files that --trace wrote."""
 
 import json
 from collections.abc import Iterator, Mapping

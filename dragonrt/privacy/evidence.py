@@ -49,7 +49,7 @@ class RowShares:
     shares: NDArray[np.float64]
 
     def carrier(self, token: int) -> int:
-        """Return the index of the row that contributes most to the token's probability."""
+        """Return the index of the document's row that adds most to the token's probability."""
         return int(self._given(token).argmax())
 
     def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
@@ -119,7 +119,7 @@ class Mixed:
 
 @dataclass(slots=True)
 class Moved:
-    """The evidence of an answer's decided tokens, as far as one side knows it, and its sums.
+    """The evidence in an answer's decided tokens: bits per step, and their sums per file.
 
     Each number of bits sums over the tokens that became likelier. A token that became less likely
     counts 0. `weight` is the share of this side's documents at the first token that both sides had

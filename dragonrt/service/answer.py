@@ -132,7 +132,7 @@ class Answer:
 
     @cached_property
     def marked(self) -> list[Mark]:
-        """Return each run of words that has a best source, in order, by indexes into this text."""
+        """Return the Marks of this text in order: which words come from which source."""
         found = []
         for part in self.parts:
             answer, moved = part.decoded, part.start - self.start

@@ -113,7 +113,7 @@ class Stream:
         await asyncio.gather(self._task, return_exceptions=True)
 
     async def cancel(self) -> None:
-        """Abort the answer, keep nothing of its unfinished part as a turn, and wait for the end."""
+        """Abort the answer; its unfinished part becomes no turn. Wait until it has ended."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
@@ -164,7 +164,7 @@ class Chat:
     async def ask(
         self, question: str, *, seed: int | None = None, on_news: OnNews = lambda news: None
     ) -> Answer:
-        """Return the answer; call `on_news` with each News. Cancellable. Raises DragonError."""
+        """Return the answer; `on_news` gets its pieces, notices and records. Raises DragonError."""
         async with self._turn:
             self._answering = asyncio.current_task()
             self._stopped = self._answering in self._unwanted

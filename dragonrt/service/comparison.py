@@ -166,13 +166,13 @@ async def ask_each(
     how: DragonSettings,
     stops: Sequence[str] = (),
 ) -> list[Given]:
-    """Ask each prompt in a new chat, one after another; return a Given for each part."""
+    """Ask each prompt in a new chat, one after another; return the measured answer to each part."""
     answers = [await chat(device, question, how, stops).ask(prompt) for prompt in prompts]
     return given_of(answers)
 
 
 def given_of(answers: Sequence[Answer]) -> list[Given]:
-    """Return a Given, with its costs, for each part of each answer."""
+    """Return the answer to each part of the `answers` as a Given, which measures its costs."""
     return [Given(part.decoded) for each in answers for part in each.parts]
 
 

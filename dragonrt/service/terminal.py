@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether to send `question`: ask until the user agreed; set the chosen level."""
+        """Return whether to send `question`; ask unless the user agreed before; set the level."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True

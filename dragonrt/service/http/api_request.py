@@ -194,7 +194,7 @@ Most = Annotated[int, Meta(ge=-1, le=2**31 - 1)] | None
 
 
 class Part(Struct, kw_only=True):
-    """One element of a message's `content` list; it is read if its type is among TEXTS."""
+    """One element of a message's `content` list; only elements of a text type are read."""
 
     type: str = "text"
     text: str | None = None
@@ -222,7 +222,7 @@ class StreamOptions(Struct, kw_only=True):
 
 
 class Asked(Struct, kw_only=True):
-    """The body fields that all APIs share; each annotation has a line for the reference."""
+    """The body fields that all APIs share; each annotation ends with a line for the docs."""
 
     temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
     top_p: Annotated[Share | None, "likeliest tokens of this probability"] = None
@@ -342,9 +342,9 @@ class ApiRequest:
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
         """Return the request with its token limit lowered to the room in the model's context.
 
-        Half of the context is for documents, but `usual` tokens are always allowed. A model in
-        READERS gets no instructions, because it would refuse. This encodes the question: not for
-        the event loop.
+        Half of the context is for documents, but `usual` tokens are always allowed. Instructions
+        are dropped if the model would refuse because of them. Encodes the question: not for the
+        event loop.
         """
         question, most = self.question, self.question.max_tokens
         deaf = model.name if question.instructions and model.name in READERS else ""

@@ -1,4 +1,4 @@
-"""The requests and responses of each API: OpenAI's chat completions and responses, and Ollama's."""
+"""The requests and responses of each API: OpenAI's chat completions and Responses, and Ollama's."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +75,7 @@ class ChatBody(Asked, kw_only=True):
 
 
 def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Convert a body of OpenAI's chat completions to a request. Raises ApiError if unsupported."""
+    """Convert a body of OpenAI's chat completions to an ApiRequest. Raises ApiError."""
     given, ignored = read(body, ChatBody)
     if given.top_logprobs and not given.logprobs:
         raise invalid("logprobs", "true with top_logprobs")
@@ -144,7 +144,7 @@ def _reason(answer: Answer) -> str:
 
 
 class ResponseBody(Asked, kw_only=True):
-    """The body of a request to OpenAI's responses, `/v1/responses`."""
+    """The body of a request to OpenAI's Responses API, `/v1/responses`."""
 
     input: Annotated[
         str | list[ChatMessage] | None, "the question, or items; of these messages are read"
@@ -161,7 +161,7 @@ class ResponseBody(Asked, kw_only=True):
 
 
 def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Convert a body of OpenAI's responses to a request. Raises ApiError if unsupported."""
+    """Convert a body of OpenAI's Responses API to an ApiRequest. Raises ApiError."""
     given, ignored = read(body, ResponseBody)
     if given.background:
         raise unsupported("background", "an answer ends with its client's connection")
@@ -174,7 +174,7 @@ def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the server-sent events that report `event` to a client of OpenAI's responses."""
+    """Yield the server-sent events that report `event` to a client of OpenAI's Responses API."""
     item = {"output_index": 0}
     place = {"item_id": f"msg_{reply.id}", **item, "content_index": 0}
 
@@ -213,7 +213,7 @@ def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
 
 
 def response(reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as one object of OpenAI's responses, for `stream: false`."""
+    """Return the whole answer as one object of OpenAI's Responses API, for `stream: false`."""
     status = "incomplete" if too_long(answer) else "completed"
     message = _message(reply, status, [_part(reply, annotations(answer, _file_citation))])
     details = {
@@ -281,7 +281,7 @@ class OllamaBody(Asked, kw_only=True):
 
 
 def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Convert a body of Ollama's API to a request. Raises ApiError if it is unsupported."""
+    """Convert a body of Ollama's API to an ApiRequest. Raises ApiError for unsupported fields."""
     options = body.get("options") or {}
     if not isinstance(options, dict):
         raise invalid("options", "an object")
@@ -294,7 +294,7 @@ def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the JSON lines that report `event` to a client of Ollama; `says(text)` makes fields."""
+    """Yield the JSON lines that report `event` to a client of Ollama; `says` puts text in JSON."""
     match event:
         case Waiting():
             yield _line(_ollama_object(reply, says("")))
@@ -308,7 +308,7 @@ def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent)
 
 
 def ollama_whole(says: Callable[[str], Json], reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as one object of Ollama's API; `says(text)` makes fields of text."""
+    """Return the whole answer as one object of Ollama's API; `says` puts its text in JSON."""
     return _done(reply, answer, says(reply.text) | _ranked(reply.tokens))
 
 
