@@ -10,7 +10,7 @@
     ├── TrainingError          a network that cannot be trained, or unusable data
     └── WireError              why a connection or session ends: `dragonrt.wire.reasons`
 
-An error that only one module raises is defined there. `retrieval`, usable alone, has a RetrievalError.
+An error that only one module raises is defined there. `retrieval` has its own RetrievalError.
 """
 
 

@@ -97,7 +97,7 @@ class ConstantRate:
         self._low.set()
 
     async def drained(self) -> None:
-        """Wait until fewer than 16 KiB are queued for ticks, so that a sender may go on."""
+        """Wait until fewer than 16 KiB are queued for ticks; await before sending more."""
         if self._connection.waiting >= ENOUGH_BYTES:
             self._low.clear()
             await self._low.wait()

@@ -29,7 +29,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the tokens whose evidence is kept: those of at least 1e-4, and the drafted `token`."""
+    """Return the ids of `p` whose evidence is kept: all if few, else the likely ones and `token`."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]

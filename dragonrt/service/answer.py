@@ -158,7 +158,7 @@ class Answer:
     def not_found(self) -> list[Code]:
         """Return the numbers and codes in the text that are in no document and not in the question.
 
-        Empty if another side took part and does not report which of them its documents lack.
+        Empty if another side took part and did not report which of them its documents lack.
         """
         found = []
         for part in self.parts:
