@@ -29,7 +29,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the ids of `p` whose evidence is kept: all if few, else the likely ones and `token`."""
+    """Return the ids of `p` whose evidence is kept: all if few, or the likely ones and `token`."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]

@@ -40,7 +40,7 @@ class Ruling:
     Attributes:
         withheld: the cloud does not receive the token.
         bits: what the token reveals of the device's documents (`revealed_bits`), if it is known.
-        ends: why the cloud's session ends before this step, None if it continues. The cloud receives
+        ends: why the cloud's session ends before this step; None if it continues. The cloud is sent
             the reason only if it broke the protocol.
     """
 
