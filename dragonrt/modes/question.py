@@ -75,7 +75,7 @@ class Question:
     )
 
     document: LongText = own(
-        "", "Documents to answer from: a file, folder/, #tag, since:2026-01-31. Default: all."
+        "", "Own documents to answer from: a file, folder/, #tag, since:2026-01-31. Default: all."
     )
     chunk: Annotated[int, Meta(ge=0)] | None = own(None, traced=False)
     parts: Literal["on", "off"] = own(

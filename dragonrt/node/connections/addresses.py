@@ -139,7 +139,7 @@ class NetworkSettings:
 
     host: Text = setting("127.0.0.1", "Address of the cloud: HOST or HOST:PORT.", daily=True)
     port: Port = setting(7070, "TCP port of the cloud.", letter="p", daily=True)
-    key_file: Path | None = setting(None, "File of the shared key, to encrypt.", daily=True)
+    key_file: Path | None = setting(None, "File of the shared key, for encryption.", daily=True)
     tls: bool = setting(False, "Connect with TLS and trust the system's authorities.")
     tls_cert: Path | None = setting(None, "This side's certificate, a PEM file.")
     tls_key: Path | None = setting(None, "Private key of --tls-cert, a PEM file.")

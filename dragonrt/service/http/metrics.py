@@ -119,7 +119,7 @@ class Metrics(Collector):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
-        """From now on, report the side's state and the metrics of `read` at Prometheus's scrapes."""
+        """From now on, report the side's state and the metrics of `read` at each scrape."""
         side.worker.on_forward = self._batches.observe
         self.count("index_updates", {"done": 0, "failed": 0})
         self._read = lambda: chain(read(), self._of_side(side))
