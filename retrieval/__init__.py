@@ -1,6 +1,6 @@
-"""Cuts documents into chunks, embeds them, and finds the chunks that may answer a question.
+"""Cut documents into chunks, embed them, and find the chunks that may answer a question.
 
-Usable alone. Names are imported at first use, so that the reader process loads little.
+The package needs nothing else of dragonrt. Names are imported at first use, to start fast.
 
     Index.update(Path("index"), Path("documents"), embedder := Embedder.load())
     hits = Retriever(Index.open(Path("index")), embedder).retrieve("When does the ferry leave?", 2)
@@ -36,8 +36,8 @@ def __getattr__(name: str) -> object:
 
 
 class RetrievalError(Exception):
-    """The index, a model or a request cannot be used; the message says what to do, in one line."""
+    """Base error of this package: an index, a model or a request is unusable. Names the remedy."""
 
 
 class DocumentError(RetrievalError):
-    """A file cannot be read: it is skipped, the others are indexed."""
+    """A file cannot be read. An update of the index skips the file and indexes all others."""

@@ -1,7 +1,7 @@
-"""A document as blocks. The structure is beside the text: no text is taken for a heading or table.
+"""A document as a sequence of blocks: headings, paragraphs, tables, page breaks.
 
-Rows of tables are lines that repeat the header: of several forms the bundled reader finds most
-cells in this one, and it may be cut anywhere.
+A block's class is its structure, so text is never parsed for headings or tables. A table's row
+becomes a line that repeats the header: the bundled model answers best from lines of this form.
 """
 
 import re
@@ -18,14 +18,14 @@ _UNSEEN = re.compile(
 
 
 class Heading(NamedTuple):
-    """A heading of a `level`, from 1, the highest."""
+    """The text of a heading, and its `level`: 1 for the highest, as of HTML's h1."""
 
     text: str
     level: int = 1
 
 
 class Paragraph(NamedTuple):
-    """A paragraph of text, an `item` of a list, `code`, or the `front` matter of a document."""
+    """The text of a paragraph; flags mark a list's `item`, `code`, and a file's `front` matter."""
 
     text: str
     item: bool = False
@@ -34,23 +34,23 @@ class Paragraph(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows of cells, the header first."""
+    """A table: its `rows` from top to bottom, each the texts of its cells; the header is first."""
 
     rows: tuple[tuple[str, ...], ...]
 
 
 class Page(NamedTuple):
-    """The beginning of a page; what follows is on that page."""
+    """A page break without text: the blocks up to the next Page are on the page begun here."""
 
 
 class Title(NamedTuple):
-    """The title that a format gives its document."""
+    """The document's title in its metadata, such as an e-mail's subject; not part of its text."""
 
     text: str
 
 
 class Unread(NamedTuple):
-    """Content that was not read, by its kind, such as "picture"."""
+    """A mark where content was not read as text; `what` is its kind, such as "picture"."""
 
     what: str
 
@@ -59,7 +59,7 @@ Block = Heading | Paragraph | Table | Page | Title | Unread
 
 
 class Document(NamedTuple):
-    """The text of a file; `unread` counts its other content, as "2 pictures"."""
+    """A file's `blocks` and `title`; `unread` counts content that is not text: "2 pictures"."""
 
     blocks: Sequence[Block]
     title: str = ""
@@ -67,19 +67,19 @@ class Document(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the whole text."""
+        """Return the text of all blocks, as `laid_out` makes it; chunks are spans of this text."""
         return laid_out(self.blocks)[0]
 
     @property
     def front(self) -> str:
-        """Return the text of the front matter, without the title; empty if there is none."""
+        """Return the front matter, as Markdown files begin with, without the title; "" if none."""
         return "".join(
             each.text for each in self.blocks if isinstance(each, Paragraph) and each.front
         )
 
 
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
-    """Return the text of blocks, and offsets in it: of rows and what follows tables; of pages."""
+    """Return the blocks' text, and offsets: of table rows and what follows tables; of new pages."""
     text, rows, pages, before = "", list[int](), list[int](), False
     for block in blocks:
         is_item = isinstance(block, Paragraph) and block.item
@@ -99,12 +99,12 @@ def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
 
 
 def clean(text: str) -> str:
-    r"""Return a text without invisible characters, with "\n" between lines."""
+    r"""Return a text without control and zero-width characters, with "\n" between lines."""
     return _UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def one_line(text: str) -> str:
-    """Return a text as a title: one line, cut at a word and with "…" if it is long."""
+    """Return a text as one line for a title: over 80 characters it is cut at a word, with "…"."""
     line = " ".join(clean(text).split())
     return line if len(line) <= _LONGEST else line[:_LONGEST].rsplit(" ", 1)[0] + "…"
 

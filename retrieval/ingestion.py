@@ -1,4 +1,4 @@
-"""Choose the files to index, and cut each into pieces."""
+"""Choose the files to index, give them names, and find out which of them have changed."""
 
 import hashlib
 import os
@@ -28,11 +28,11 @@ _SETTLED_NS = 2_000_000_000
 
 
 class FoundFiles:
-    """The files to index: `files` has their paths by name.
+    """The files to index, found when the object is made: `files` has their paths by name.
 
     Names are relative to the documents, with "/", and printable as by `files.shown`. `root` are the
-    documents as arguments of a command line, `ignored` the names of files of other kinds, `skipped`
-    the reasons why files and directories are not read, by name.
+    documents as arguments of a command line. `ignored` are names of files of unsupported kinds,
+    `skipped` has the names of files and directories that cannot be read, with the reasons.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ def _is_text(path: str) -> bool:
 
 
 def index_name(documents: Sequence[Path], file: Path) -> str:
-    """Return by which name the index has a file that is below (or among) `documents`."""
+    """Return the name that an index of `documents` gives to `file`, which is one or below one."""
     base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
     name = Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
     return shown(normalize("NFC", name))
@@ -147,7 +147,8 @@ def excluded(patterns: Sequence[str]) -> Callable[[str], bool]:
     """Return a test of whether a file's name, or a directory above it, matches one of `patterns`.
 
     As in .gitignore, without "!": "*" and "?" match within a name, "**" across directories, "[ab]"
-    one of several. A "/" before the end anchors at the root, one at the end means a directory.
+    one of several. With a "/" before its end a pattern begins at the root of the documents; with
+    one at its end it matches directories alone.
     """
     found = [_parts(normalize("NFC", each)) for each in patterns if each.strip("/")]
     return lambda name: any(_matches(name.split("/"), parts) for parts in found)
@@ -174,7 +175,7 @@ def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def content_hash(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes. Raises DocumentError."""
+    """Return the SHA-256 of a file's bytes, in hex. Raises DocumentError if it cannot be read."""
     try:
         with opened(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -183,10 +184,11 @@ def content_hash(path: Path) -> str:
 
 
 def look(path: str) -> tuple[int, str, float]:
-    """Return a file's size in bytes, a stamp of content and `CUT`, and its time in Unix seconds.
+    """Return a file's size in bytes, its stamp, and its time of modification in Unix seconds.
 
-    A stamp that begins with "/" may be that of two contents, because the file has just changed (as
-    in git's index): read the file again. Raises DocumentError for no regular file.
+    An equal stamp means an unchanged file (and `CUT`). If a stamp begins with "/", the file has
+    changed in the last 2 s and may change again unseen: read it again (as git's index does). Raises
+    DocumentError for no regular file.
     """
     try:
         found = os.stat(path)  # noqa: PTH116 (many files)

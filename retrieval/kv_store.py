@@ -1,7 +1,7 @@
-"""The store of precomputed document KV: one file per chunk and model.
+"""The store of precomputed document KV: one file per chunk and model, in an index's directory.
 
 No document is prefilled twice (DRAGON section 4). Arrays are stored by name, bit for bit. They can
-be recomputed, so writes are not synced; a checksum detects damage.
+be recomputed, so writes are not synced to disk; a checksum detects damage.
 """
 
 import math
@@ -33,10 +33,7 @@ _USUAL, _USUAL_SHARE = 2 * 10**9, 10
 
 
 def usual_limit(directory: Path) -> float:
-    """Return the default limit of an index's KV in bytes: 2 GB, at most a tenth of the room.
-
-    The room is what the disk has free or the index's KV takes.
-    """
+    """Return the default limit of stored KV in bytes: 2 GB, at most a tenth of the disk's room."""
     place = next(each for each in (directory, *directory.parents) if each.exists())
     taken = sum(path.stat().st_size for path in directory.glob("kv/*/*.safetensors"))
     return min(_USUAL, (shutil.disk_usage(place).free + taken) / _USUAL_SHARE)
@@ -45,8 +42,8 @@ def usual_limit(directory: Path) -> float:
 class KvStore:
     """The KV of an index's chunks for one model: `kv/<fingerprint>/<chunk digest>.safetensors`.
 
-    Any number of processes read and write, also on many machines that share the directory. Beyond
-    the limit the least recently read is deleted.
+    Any number of processes read and write, also on many machines that share the directory. When the
+    index's KV exceeds the limit, the least recently read files are deleted.
     """
 
     def __init__(self, directory: Path, fingerprint: str, limit: float = math.inf) -> None:
@@ -56,10 +53,7 @@ class KvStore:
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's arrays atomically; return their size in bytes. Raises RetrievalError.
-
-        If they alone exceed the limit, nothing is written, and 0 is returned.
-        """
+        """Store a chunk's KV; return its bytes, 0 if it exceeds the limit. Or RetrievalError."""
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
         if len(data) > self.limit:
@@ -84,15 +78,15 @@ class KvStore:
         return len(data)
 
     def room(self) -> float:
-        """Return how many bytes are left of the limit beside the KV of all models."""
+        """Return how many bytes may still be stored: the limit minus the KV of all models."""
         return self.limit - self.taken()
 
     def taken(self) -> int:
-        """Return how many bytes the index's KV of all models takes."""
+        """Return how many bytes of KV are stored for the index, for all models together."""
         return sum(size for _, size, _ in self._files())
 
     def oldest(self) -> float:
-        """Return the last use, in Unix seconds, of the file to be deleted first; now if none is."""
+        """Return when the least recently read KV was read, in Unix seconds; now if none is left."""
         return min((at for at, _, _ in self._files()), default=time.time_ns()) / 1e9
 
     def _evict(self, newest: Path) -> float:
@@ -113,7 +107,7 @@ class KvStore:
                 yield found.st_mtime_ns, found.st_size, path
 
     def read(self, digest: str) -> Arrays | None:
-        """Return a chunk's arrays; None if its file is missing or damaged."""
+        """Return the stored KV of the chunk `digest`, by array name; None if missing or damaged."""
         try:
             with safe_open(self._path(digest), framework="np") as file:
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -125,11 +119,11 @@ class KvStore:
         return arrays if whole else None
 
     def stored(self) -> set[str]:
-        """Return the digests of the chunks that have a file, readable or not."""
+        """Return the digests of all chunks whose KV is stored for this model, damaged or not."""
         return {path.stem for path in self.directory.glob("*.safetensors")}
 
     def has(self, digest: str) -> bool:
-        """Return whether the chunk with this digest has a file."""
+        """Return whether KV of the chunk `digest` is stored for this model, damaged or not."""
         return self._path(digest).exists()
 
     def _path(self, digest: str) -> Path:
@@ -137,9 +131,9 @@ class KvStore:
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:
-    """Delete every model's KV of chunks whose digest is not in `live`, and half-written files.
+    """Delete, after an update, all models' stored KV of chunks whose digest is not in `live`.
 
-    All other files stay, and for an hour what a write may still be making.
+    Temporary files of interrupted writes are also deleted, once they are an hour old.
     """
     kept = {f"{digest}.safetensors" for digest in live}
     torn_s = time.time() - _TORN_S

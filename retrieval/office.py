@@ -1,7 +1,7 @@
-"""Readers of office documents; libraries are imported at first use.
+"""Readers of office documents: each takes a file's bytes and yields its blocks.
 
-The XML of Word and OpenDocument becomes HTML by other names for its elements, whose own names are
-those of ECMA-376 and OpenDocument 1.3. Each reader takes a file's content and yields blocks.
+Word and OpenDocument files are read as HTML after their XML elements, named in ECMA-376 and
+OpenDocument 1.3, are renamed to those of HTML. Libraries are imported at first use.
 """
 
 import re
@@ -140,7 +140,7 @@ def _point(point: Any) -> str:
 
 
 def read_docx(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of a Word document as it prints with all changes accepted, and comments."""
+    """Yield the blocks of a Word document as printed with all changes accepted, with comments."""
     parts = _Parts(BytesIO(data))
     yield parts.title("docProps/core.xml")
     (root,) = parts.named(r"word/document\d*\.xml")[:1] or [etree.Element("none")]
@@ -236,7 +236,7 @@ def _counted(number: int, form: str) -> str:
 
 
 def read_odt(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of an OpenDocument text with all changes accepted."""
+    """Yield the blocks of an OpenDocument text (.odt) with all changes accepted, and its notes."""
     parts = _Parts(BytesIO(data))
     yield parts.title("meta.xml")
     root, around = parts.xml("content.xml"), parts.xml("styles.xml")
@@ -297,7 +297,7 @@ def _count(item: Any, styles: Mapping[str, Any], counts: dict[str, dict[int, int
 
 
 def read_pptx(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of a presentation: a page for each slide, from top to bottom, with notes."""
+    """Yield a presentation's blocks: per slide a page, its shapes from top to bottom, its notes."""
     import pptx
 
     presentation = pptx.Presentation(BytesIO(data))
@@ -340,7 +340,7 @@ def _shapes(shapes: Iterable[Any]) -> Iterator[Block]:
 
 
 def read_xlsx(data: bytes) -> Iterator[Block]:
-    """Yield each visible sheet of a workbook: its name as a heading, a table, and comments."""
+    """Yield each visible sheet of a workbook: its name as a Heading, a Table, and its comments."""
     import openpyxl
 
     parts = _Parts(BytesIO(data))
@@ -375,7 +375,7 @@ def read_xlsx(data: bytes) -> Iterator[Block]:
 
 
 def shown(value: Any, form: str) -> str:
-    """Return a cell's value as the text that the cell shows by its number format `form`."""
+    """Return a spreadsheet cell's `value` as text, in the number format `form` of its cell."""
     if isinstance(value, timedelta):
         minutes, seconds = divmod(round(value.total_seconds()), 60)
         return f"{minutes // 60}:{minutes % 60:02}" + (f":{seconds:02}" if "s" in form else "")

@@ -1,4 +1,4 @@
-"""PDF files by PDFium: runs of characters at their places, put in the order that people read."""
+"""Read PDF files by PDFium: pieces of text at their places, put in the order people read."""
 
 from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_double, c_ushort, cast, create_string_buffer
@@ -28,7 +28,7 @@ class _Run:
 
 
 def read_pdf(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of a PDF page by page: columns, tables, values of form fields, and notes."""
+    """Yield a PDF's blocks page by page: text, also in columns, tables, filled fields and notes."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(data) as pdf:

@@ -1,7 +1,7 @@
-"""Readers of text: plain, Markdown, org, HTML, EPUB, CSV, JSON. Others translate to HTML.
+"""Readers of plain text, Markdown, org, HTML, EPUB, CSV and JSON: they take bytes, yield blocks.
 
-Each takes a file's content and yields blocks. What nobody sees on a page is left out: scripts,
-navigation, deleted and hidden text.
+Most other formats are translated to HTML and read by `read_page`. What nobody sees on a page is
+left out: scripts, navigation, deleted and hidden text.
 """
 
 import csv
@@ -58,7 +58,7 @@ _MOST_SPAN = 100
 
 
 def decoded(data: bytes, declared: str | None = None) -> str:
-    """Return bytes as text in UTF-8, UTF-16, `declared` or a fitting code page; DocumentError."""
+    """Decode text: UTF-8, UTF-16, the encoding `declared`, or a guess. Raises DocumentError."""
     zeros, even = data.count(0), data[::2].count(0)
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         encodings = ["utf-16"]
@@ -88,12 +88,12 @@ def _code_page(data: bytes) -> str:
 
 
 def read_text(data: bytes) -> Iterator[Block]:
-    """Yield the whole text, unchanged, as one paragraph."""
+    """Yield the whole text of a file, unchanged, as one paragraph."""
     yield Paragraph(decoded(data))
 
 
 def read_markdown_file(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of CommonMark; front matter, except its title, is a paragraph."""
+    """Yield the blocks of a Markdown file; its front matter is a Title and a paragraph."""
     source = clean(decoded(data))
     if front := _FRONT_MATTER.match(source):
         source = source[front.end() :]
@@ -103,7 +103,7 @@ def read_markdown_file(data: bytes) -> Iterator[Block]:
 
 
 def read_org(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of an org file, whose headings and tables are read as Markdown."""
+    """Yield the blocks of an Emacs org file; its headings and tables are read as Markdown's."""
     source = clean(decoded(data))
     yield from map(Title, re.findall(r"(?im)^#\+title:[^\S\n]*(.+)$", source)[:1])
     source = re.sub(r"(?m)^\*{1,6}(?= )", lambda stars: "#" * len(stars[0]), source)
@@ -113,13 +113,13 @@ def read_org(data: bytes) -> Iterator[Block]:
 
 
 def read_html(data: bytes, charset: str | None = None) -> Iterator[Block]:
-    """Yield the blocks of a page in the encoding `charset`, else in the one that it declares."""
+    """Yield the blocks of an HTML file, in the encoding `charset` or the one the page declares."""
     declared = re.search(rb"<meta[^>]+charset=[\"']?([\w-]+)", data[: 2**16], re.IGNORECASE)
     return read_page(decoded(data, charset or (declared and declared[1].decode("ascii"))))
 
 
 def read_csv(data: bytes) -> Iterator[Block]:
-    """Yield one table, divided by the separator with which most rows have equally many cells."""
+    """Yield one Table. The separator is guessed: most rows then have the same number of cells."""
     text = clean(decoded(data))
     named = re.match(r"sep=(.)\n", text, re.IGNORECASE)
 
@@ -136,7 +136,7 @@ def read_csv(data: bytes) -> Iterator[Block]:
 
 
 def read_json(data: bytes) -> Iterator[Block]:
-    """Yield one paragraph with a line for each value, "name: value"; what is no JSON is text."""
+    """Yield one paragraph, with a line "path.to.name: value" per value; invalid JSON as it is."""
     text = decoded(data)
     with suppress(ValueError, RecursionError):
         text = "\n".join(_leaves(json.loads(text)))
@@ -153,9 +153,9 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
 
 
 def read_epub(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of a book, page by page of its spine (EPUB 3.3, sections 4.2 and 5).
+    """Yield the blocks of a book, in the reading order of its spine (EPUB 3.3, 4.2 and 5).
 
-    A page without a heading gets its title as one, unless it continues the page before.
+    A page without a heading gets its title as one, unless the page before has the same title.
     """
     with zipfile.ZipFile(BytesIO(data)) as book:
         container = ElementTree.fromstring(book.read("META-INF/container.xml"))
@@ -179,10 +179,7 @@ def read_epub(data: bytes) -> Iterator[Block]:
 
 
 def read_page(page: str) -> Iterator[Block]:
-    """Yield the title and the blocks of an HTML page, parsed as in a browser.
-
-    Pictures that are within the page and have no text are yielded as Unread.
-    """
+    """Yield the Title and blocks of an HTML page; embedded pictures without text are Unread."""
     tree = LexborHTMLParser(page)
     title = tree.css_first("title")
     yield Title(one_line(title.text()) if title else "")
@@ -203,7 +200,7 @@ def read_page(page: str) -> Iterator[Block]:
 
 
 def read_markdown(source: str) -> Iterator[Block]:
-    """Yield the blocks of CommonMark with tables; angle brackets around no tag are text."""
+    """Yield the blocks of CommonMark with tables; a "<" that begins no HTML tag stays text."""
     return read_page(_MARKDOWN.render(_BRACKET.sub(r"\\<", source)))
 
 
@@ -301,7 +298,7 @@ def _within(node: LexborNode, *tags: str) -> Iterator[LexborNode]:
 
 
 def raised(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
-    """Return the text of a super- or subscript `mark` behind `before`: "^2", "_2" or " [2]"."""
+    """Return `mark`, of the HTML `tag` sup or sub, as text behind `before`: "^2", "_2", " [2]"."""
     if is_note:
         return f" [{mark.strip('[]')}]"
     if tag == "sub":

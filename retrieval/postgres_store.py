@@ -1,7 +1,7 @@
 """An index in PostgreSQL with pgvector: one corpus for many machines, indexed by one of them.
 
-PostgreSQL's parser reads "E-4312" as a negative number. So texts are stored as
-separate words. The same corpus gives the same hits in either store.
+Texts are stored as separate words, because PostgreSQL's parser reads "E-4312" as a negative number.
+The same corpus gives the same hits in PostgreSQL and in SQLite.
 """
 
 import re
@@ -45,7 +45,7 @@ AND (?::bigint[] IS NULL OR chunk = ANY(?)) ORDER BY chunk LIMIT ?
 
 
 class PostgresStore(Store):
-    """A Store in a PostgreSQL database with pgvector."""
+    """The tables of an index in a PostgreSQL database with pgvector; Store has the methods."""
 
     BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     options = " --store URL"
@@ -65,9 +65,10 @@ class PostgresStore(Store):
     @classmethod
     @contextmanager
     def writing(cls, url: str, rebuild: bool, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
-        """Open the index for this writer alone, as a context; create it if there is none.
+        """Return a context of the index, open for this writer alone; create it if it is missing.
 
-        `rebuild` replaces an index of another format. RetrievalError if others write for `wait_s`.
+        `rebuild` replaces an index of another format. Raises RetrievalError if another process is
+        still writing after `wait_s` seconds.
         """
         with cls(url) as store:
             busy = "another process is updating the index: wait until it is done"

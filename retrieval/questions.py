@@ -1,7 +1,7 @@
-"""The search words of a question and of a file, the turns that a question needs, and its language.
+"""Finds what to search for: words of questions and files, the turns before, the language.
 
 "And when is it?" names no subject without the turn before it. A question that names its subject is
-searched alone; otherwise the last subject would be found, too.
+searched alone; otherwise documents of the last subject would be found, too.
 """
 
 import calendar
@@ -53,10 +53,10 @@ _MOST_ABOUT = 1000  # characters of a file's search words, which each of its chu
 
 
 def words_of(question: str) -> dict[str, int]:
-    """Return the words of a question to search for and their weights, without function words.
+    """Return the words of a question to search for, with weights: 2 for names and numbers, else 1.
 
-    Names and numbers weigh twice: a chunk about another place answers another question. In a small
-    corpus "my" is rarer than "ferry" and would dominate. If all are function words, they stay.
+    Names count more since a chunk about another place answers another question. Function words are
+    omitted (in a small corpus "my" may be rarer than "ferry") unless the question has no others.
     """
     words: dict[str, int] = {}
     for number, word in enumerate(re.findall(r"\w+", spaced(question))):
@@ -66,20 +66,21 @@ def words_of(question: str) -> dict[str, int]:
 
 
 def is_own(question: str) -> bool:
-    """Return whether a question is about the asker's own things: it has "I", "my", "us" or so."""
+    """Return whether an English question has "I", "my", "us" or so: it is about the asker."""
     return _OWN.search(question) is not None
 
 
 def lacking(question: str, text: str) -> float:
-    """Return the share (0 to 1) of the question's names and numbers that the text does not have."""
+    """Return the share (0 to 1) of the question's names and numbers that are not in the text."""
     named = {word for word, weight in words_of(question).items() if weight > 1}
     return len(named.difference(re.findall(r"\w+", spaced(text.lower())))) / max(1, len(named))
 
 
 def described(name: str, front: str) -> tuple[str, str]:
-    """Return the date that front matter gives a file, or "", and words to search for the file by.
+    """Return a file's (date, words), from its `name` and its `front` matter; "" for no date.
 
-    The words are its name with folders, "#" before each tag, the front matter, and month names.
+    The words, by which the file's chunks are found, are its name with folders, "#" with each tag,
+    names of months in dates, and the front matter.
     """
     words = [name]
     for tags in _TAGS.findall(front):
@@ -93,11 +94,11 @@ def described(name: str, front: str) -> tuple[str, str]:
 
 
 def in_context(question: str, earlier: Sequence[tuple[str, str]]) -> str:
-    """Return the question, after as many `earlier` turns (oldest first) as it needs.
+    """Return the text to search for: the question, after as many `earlier` turns as it needs.
 
-    A turn is a question and its answer, "" for none. The question needs the turn before if it
-    continues that ("and", "what about"), refers to something ("it", "she") or has only function
-    words. That turn's question may need its own before it.
+    Turns, oldest first, are (question, answer), "" for no answer. A question needs the turn before
+    if it begins as a sequel ("and", "what about"), refers to something ("it", "she") or has only
+    function words; that turn's question may need an earlier one. The question is then repeated.
     """
     first, texts = question, [question]
     for before, answer in reversed(earlier):
@@ -116,9 +117,9 @@ def _follows(question: str) -> bool:
 
 
 def language_of(text: str) -> str | None:
-    """Return the language of a question, by its name in English; None: English, or not known.
+    """Return the language of a question by its English name; None for English or if unsure.
 
-    It is named only if it is sure: names, titles and quotations are of other languages, too.
+    A doubtful language is None, since names and quotations in English questions may be foreign.
     """
     words = [word.casefold() for word in _LETTERS.findall(text)]
     scripts = Counter(

@@ -1,9 +1,9 @@
-"""A process that reads documents within limits, so that no file harms the indexing process.
+"""A process that parses documents within limits, so that no file harms the indexing process.
 
-A file may exhaust memory or time of its parser, or crash it, in any library. So `python -m
+In any library a file may make its parser crash, hang or exhaust memory. So `python -m
 retrieval.reader` parses. For each line of JSON, `[path, known hash, seconds, words, largest]`, it
-writes one: {"content": hash, "pieces": chunks, "unread": counts, "front": front matter} or
-{"reason": error}. It ends with its input, also in the middle of a file.
+writes one: {"content": hash, "pieces": chunks (null for the known hash), "unread": counts, "front":
+front matter}, or {"reason": error}. It ends with its input, also in the middle of a file.
 """
 
 import hashlib
@@ -47,9 +47,9 @@ _ENVIRONMENT = (
 
 
 class Reader(AbstractContextManager["Reader"]):
-    """Reads files in another process, started when needed; leaving the context ends the process.
+    """Parses files in another process, started when needed; leaving the context ends the process.
 
-    Texts are cut into chunks of `words` words; files and texts larger than `largest` are errors.
+    Texts are cut into chunks of `words` words. Files and texts over `largest` bytes are errors.
     """
 
     def __init__(self, words: int = 64, largest: float = math.inf) -> None:
@@ -63,11 +63,11 @@ class Reader(AbstractContextManager["Reader"]):
     def read(
         self, path: Path, size: int, known: str = ""
     ) -> tuple[str, list[Piece] | None, str, str]:
-        """Return a file's hash, its chunks (None if the hash is `known`), and two texts.
+        """Return (content hash, chunks, unread, front matter) of the file `path` of `size` bytes.
 
-        The first text counts what the file has beside its text, as "2 pictures"; the second is the
-        front matter. The limit of time grows with `size`, the file's bytes.
-        Raises DocumentError if it cannot be read within the limits, RetrievalError if none can.
+        The chunks are None if the hash is `known`. `unread` counts content that is not text, "2
+        pictures". The limit of time grows with `size`. Raises DocumentError if the file cannot be
+        read within the limits, RetrievalError if no file can.
         """
         seconds = SECONDS + SECONDS_PER_MB * size / 1e6
         request = json.dumps([str(path), known, seconds, self.words, self.largest])

@@ -1,4 +1,4 @@
-"""The chunks that may answer a question: by cosine and rare words, and of versions the newest."""
+"""Find the chunks that may answer a question: by cosine, by rare words, and the newest version."""
 
 import heapq
 import math
@@ -29,9 +29,9 @@ def search(
 ) -> list[tuple[float, float, Chunk]]:
     """Return (cosine, order, chunk) of `k` chunks that may answer a question, highest order first.
 
-    `words` are the question's, with their weights. `within` limits the documents, see
-    `Index.search`; RetrievalError if none is left. Of chunks that say nearly the same, and have as
-    much of the question, the newest is returned.
+    `vector` is the question's embedding, `words` its words with weights; `by` and `within` are as
+    in `Index.search`. Of chunks that say nearly the same, and have as much of the question, the
+    newest is returned. Raises RetrievalError if `within` names no document.
     """
     own = store.within(within) if within else None
     few = own is not None and len(own) <= 2 * FREQUENT

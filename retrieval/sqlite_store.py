@@ -2,7 +2,7 @@
 
 - `index.sqlite`: files, chunks, places, words and vectors, with a write-ahead log.
 - `writer.lock`: held while the index is updated.
-- `kv/`: see `kv_store`.
+- `kv/`: stored KV, see `kv_store`.
 
 A reader has all vectors in memory; FAISS finds the nearest ones exactly.
 """
@@ -59,7 +59,7 @@ COMMIT;
 
 
 class SqliteStore(Store):
-    """A Store in an SQLite file in a directory."""
+    """The tables of an index in an SQLite file in a directory; Store has the methods."""
 
     def __init__(self, directory: Path, mode: str = "ro") -> None:
         """Open the index in `directory` for reading; use `writing` to change it."""
@@ -79,7 +79,7 @@ class SqliteStore(Store):
     def writing(
         cls, directory: Path, rebuild: bool, wait_s: float = 0.0
     ) -> Iterator["SqliteStore"]:
-        """Open the index in `directory` for this writer alone, as a context; create it if missing.
+        """Return a context of the index, open for this writer alone; create it if it is missing.
 
         `rebuild` replaces an unreadable index. RetrievalError if others write for `wait_s` seconds.
         """

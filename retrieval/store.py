@@ -1,8 +1,9 @@
 """The tables of an index, and the SQL that reads and changes them in either database.
 
-A chunk is stored once for all its places, and a vector by its chunk's digest and its model. Vectors
-are stored as they are computed; everything else changes in one transaction a portion of files. An
-interrupted update leaves the committed portions, and the next one finds the finished vectors.
+Equal chunks are stored once, with all their places in files. A vector is stored once it is
+computed, by its chunk's digest and its model; all other changes of a portion of files are one
+transaction. An interrupted update leaves the committed portions, and the next one finds the
+finished vectors.
 """
 
 import re
@@ -21,12 +22,12 @@ from .embedding import Embedder, Vectors
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Characters `start:end` of the text of the file `source`, on `page` (from 1; 0 without pages).
+    """A piece of a document, the unit of search: characters `start:end` of the text of `source`.
 
-    `digest` names it by its text and title, also in the KV store. `title` is the document's, with
-    the headings above the chunk: "Museum › Hours". Of equal chunks the first is found, or that of
-    the documents that are searched. The source is `dated` by its front matter, else by its
-    modification when it was read.
+    `digest` is a hash of text and title, and names the chunk's KV. `title` is the document's, with
+    the headings above the chunk: "Museum › Hours". `page` counts from 1 (0: no pages). `source` is
+    a file's name; of equal chunks in several files one is returned. `dated` is the file's date (ISO
+    8601), from its front matter or else its modification.
     """
 
     digest: str
@@ -40,16 +41,16 @@ class Chunk:
 
     @property
     def citation(self) -> str:
-        """Return the chunk's title, and its page if it has one: "Museum › Hours, page 3"."""
+        """Return the chunk's title, and its page if known, to cite it: "Museum › Hours, page 3"."""
         return f"{self.title}, page {self.page}" if self.page else self.title
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file's content hash, its chunks in order, and its stamp (see `ingestion.look`).
+    """A file as `Store.commit` stores it: content hash, chunks in order, stamp (`ingestion.look`).
 
-    `unread` counts what it has beside the chunks: "2 pictures". `dated` is an ISO date, `about` has
-    the words by which all chunks are found beside their own.
+    `unread` counts its content that is not text: "2 pictures". `dated` is an ISO date. `about` are
+    words of its name and front matter, by which each of its chunks is found, too.
     """
 
     content: str
@@ -62,7 +63,7 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The settings that a snapshot was made with, and its size; `snapshot` numbers it, from 1."""
+    """The settings that a snapshot was made with, its sizes, and its number `snapshot`, from 1."""
 
     documents: str
     model: str
@@ -74,7 +75,7 @@ class Manifest:
     dimension: int = 0
 
     def settings(self) -> "Manifest":
-        """Return a manifest with the same settings, and no snapshot: all sizes are 0."""
+        """Return a copy with the settings alone: the snapshot's number and its sizes are 0."""
         return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
@@ -131,11 +132,11 @@ _DURABLE_EVERY_S = 1.0
 
 
 class Store(ABC):
-    """A connection to an index: a reader sees the snapshot it began with, the writer the newest.
+    """A connection to the tables of an index: base of SqliteStore and PostgresStore.
 
-    Paths are stored as bytes, for not every file name is valid Unicode. A writer enters the store
-    as a context, which closes the `connection` (DB-API 2). `BEGIN` begins a reader's snapshot.
-    `options` are those by which `dragonrt index` finds the store; `where` names it in errors.
+    A reader sees the snapshot that was the newest at `read`; `BEGIN` is the SQL that begins it. A
+    writer uses the store as a context, which closes the `connection` (DB-API 2). `where` names the
+    store in errors, and `options` are the options by which `dragonrt index` finds it.
     """
 
     BEGIN: ClassVar[str] = "BEGIN"
@@ -149,31 +150,32 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether the tables exist; RetrievalError if they are of another format."""
+        """Return whether the tables exist. Raises RetrievalError if they are of another format."""
 
     @abstractmethod
     def nearest(
         self, vector: Vectors, k: int, among: Collection[int] | None = None
     ) -> dict[int, float]:
-        """Return the cosines, by id, of the `k` chunks nearest to a vector (`among`: of these)."""
+        """Return {id: cosine} of the `k` chunks nearest to `vector`, all or those `among` ids."""
 
     @abstractmethod
     def counts(self, words: Sequence[str]) -> dict[str, int]:
-        """Return for each word how many chunks have it."""
+        """Return for each word how many chunks have it, in the text, title or words about it."""
 
     @abstractmethod
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
-        """Return ids of chunks with all words: at most 2 FREQUENT, or all that are `among` ids."""
+        """Return ids of chunks with all `words`: of those `among`, or of all at most 2 FREQUENT."""
 
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
-        """Update what is searched, within `commit`'s transaction; do nothing if triggers do so.
+        """Update the tables that are searched, in `commit`'s transaction; by default do nothing.
 
-        `changed` are the ids of chunks whose words in `about` have changed.
+        `changed` are ids of chunks whose words in `about` have changed. A database with triggers
+        for this does not override the method.
         """
 
     @abstractmethod
     def explained(self, error: Exception) -> RetrievalError:
-        """Return an error of the database as a RetrievalError of one line for the user."""
+        """Return a RetrievalError that explains the database's `error` to the user, in one line."""
 
     def __enter__(self) -> Self:
         return self
@@ -185,7 +187,7 @@ class Store(ABC):
         self.connection.close()
 
     def read(self) -> Manifest:
-        """Begin to read the newest snapshot, and return its manifest; RetrievalError if none is."""
+        """Begin to read the newest snapshot; return its manifest. Raises RetrievalError if none."""
         try:
             self.run(self.BEGIN)
             manifest = self.manifest() if self.exists() else None
@@ -198,7 +200,7 @@ class Store(ABC):
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Return a context that raises errors of the database as RetrievalError (`explained`)."""
+        """Return a context in which exceptions become RetrievalErrors, made by `explained`."""
         try:
             yield
         except Exception as error:
@@ -211,31 +213,31 @@ class Store(ABC):
             return cursor.fetchall() if cursor.description else []
 
     def flush(self) -> None:
-        """Commit what has been run, so that it is durable."""
+        """Commit the statements that were run, so that their changes are durable."""
         with self.explaining():
             self.connection.commit()
         self._durable = time.monotonic()
 
     def manifest(self) -> Manifest | None:
-        """Return the manifest, None if no update has been finished yet."""
+        """Return the manifest of the newest snapshot; None before the first one is committed."""
         rows = self.run(f"SELECT {_MANIFEST} FROM manifest")
         return Manifest(*rows[0]) if rows else None
 
     def missing(self) -> RetrievalError:
-        """Return (do not raise) the error that there is no index."""
+        """Return (do not raise) the error that there is no index, with the command to make one."""
         return RetrievalError(
             f"there is no index in {self.where}: make one with dragonrt index DIR{self.options}"
         )
 
     def other_format(self, found: str) -> RetrievalError:
-        """Return (do not raise) the error that the index is of the format `found`: "format 5"."""
+        """Return (do not raise) the error that the index is of another format, `found`."""
         return RetrievalError(
             f"the index in {self.where} is of {found}, this version reads format {FORMAT}: "
             f"rebuild it with dragonrt index DIR{self.options} --rebuild"
         )
 
     def require(self, embedder: Embedder, manifest: Manifest) -> None:
-        """Raise RetrievalError, with the command that rebuilds, if another model made the index."""
+        """Raise RetrievalError, which says how to rebuild, if another model made the index."""
         if manifest.fingerprint != embedder.fingerprint:
             other = manifest.model != embedder.name
             raise RetrievalError(
@@ -257,7 +259,7 @@ class Store(ABC):
                 yield number
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return the chunks by their ids `numbers`, each at its first place `within` documents."""
+        """Return {id: chunk} of the ids `numbers`, each as in the first file that is `within`."""
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
         which = f"{_among(numbers)} AND {condition}"
@@ -266,7 +268,7 @@ class Store(ABC):
         return found
 
     def within(self, limit: str) -> set[int]:
-        """Return the ids of chunks within `limit` (see `Index.search`); RetrievalError if none."""
+        """Return ids of the chunks that `limit` allows (`Index.search`); RetrievalError if none."""
         condition, values = _limit(limit)
         found = self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
         if not found:
@@ -277,7 +279,7 @@ class Store(ABC):
         return {number for (number,) in found}
 
     def chunks_of(self, path: str) -> list[Chunk]:
-        """Return the chunks of the file with this path in order; none if there is no such file."""
+        """Return the chunks of the file `path` in the text's order; none without such a file."""
         return [chunk for _, chunk in self._placed("path = ?", "first", _key(path))]
 
     def _placed(self, which: str, order: str, *values: object) -> Iterator[tuple[int, Chunk]]:
@@ -288,44 +290,44 @@ class Store(ABC):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
-        """Return chunk ids by digest: file by file; `likeliest`: beginnings of new files first."""
+        """Return {digest: id} of all chunks, file by file; `likeliest`: new files' starts first."""
         order = _LIKELIEST * likeliest + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
     def longer(self, characters: int) -> list[int]:
-        """Return the ids of chunks of over `characters` characters, text and title together."""
+        """Return ids of chunks whose text and title have over `characters` characters together."""
         sql = "SELECT id FROM chunks WHERE length(text) + length(title) > ? ORDER BY id"
         return [number for (number,) in self.run(sql, characters)]
 
     def files(self) -> dict[str, tuple[str, str]]:
-        """Return by path the content hash and the stamp of every file."""
+        """Return (content hash, stamp) of every indexed file, by its path."""
         rows = self.run("SELECT path, content, stamp FROM files")
         return {_name(path): (content, stamp) for path, content, stamp in rows}
 
     def unread(self, path: str) -> str:
-        """Return what a file has that was not read, as "2 pictures"; empty if nothing."""
+        """Return the file's content that was not read, such as "2 pictures"; "" if none."""
         sql = "SELECT unread FROM files WHERE path = ?"
         return "".join(each for (each,) in self.run(sql, _key(path)))
 
     def tags(self) -> list[str]:
-        """Return the tags of all files, such as "#garden", in order."""
+        """Return the tags in the front matter of all files, such as "#garden", sorted."""
         found = self.run("SELECT about FROM files")
         return sorted({tag for (about,) in found for tag in re.findall(r"(?<= )#\S+(?= )", about)})
 
     def stamp(self, stamps: Mapping[str, str]) -> None:
-        """Set the stamps of files, given by path, and commit."""
+        """Replace the stamps (see `ingestion.look`) of files, given by path, and commit."""
         for path, stamp in stamps.items():
             self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
         self.flush()
 
     def without_vector(self, fingerprint: str, chunks: Iterable[Chunk]) -> list[Chunk]:
-        """Return the `chunks` that have no vector of the model `fingerprint`, each digest once."""
+        """Return those `chunks` without a vector of the model `fingerprint`, each digest once."""
         known = "SELECT 1 FROM vectors WHERE digest = ? AND fingerprint = ?"
         unique = {chunk.digest: chunk for chunk in chunks}
         return [chunk for name, chunk in unique.items() if not self.run(known, name, fingerprint)]
 
     def keep_vectors(self, fingerprint: str, vectors: Mapping[str, Vectors]) -> None:
-        """Store a model's vectors of chunks, by digest; commit at most once a second."""
+        """Store a model's vectors by their chunks' digests; commit at most once a second."""
         for digest, vector in vectors.items():
             self.run("INSERT INTO vectors VALUES (?, ?, ?)", digest, fingerprint, vector.tobytes())
         if time.monotonic() - self._durable >= _DURABLE_EVERY_S:
@@ -339,9 +341,10 @@ class Store(ABC):
         *,
         last: bool,
     ) -> Manifest:
-        """Store files, `changes` by path, delete those `gone`; return the new snapshot's manifest.
+        """Store the files `changes`, by path, delete the files `gone`; return the new manifest.
 
-        Every chunk's vector must be stored before. The `last` commit deletes all other vectors.
+        All chunks' vectors must be stored before. `settings` are those of the new snapshot. The
+        `last` commit of an update deletes vectors of other models and of chunks that are gone.
         """
         self.flush()
         try:

@@ -51,7 +51,7 @@ from dragonrt.wire.sessions import Sessions, SessionState
 
 
 class State(Enum):
-    """The state of a connection, named after the message it waits for."""
+    """The state of a connection: it waits for a Hello, for an Authenticate, is open, or closed."""
 
     HELLO = "hello"
     AUTHENTICATE = "authenticate"
@@ -72,7 +72,7 @@ RECEIVE: Final[dict[State, dict[type[Message], State]]] = {
 
 
 def admit(kind: type[SessionMessage]) -> None:
-    """Let every open Connection receive messages of this type, as modes need for theirs."""
+    """Register a mode's message type: every Connection in state OPEN then accepts its messages."""
     RECEIVE[State.OPEN][kind] = State.OPEN
 
 
@@ -84,7 +84,7 @@ _PROOF_LABEL = b"dragonrt proof 1 "
 
 
 class Traffic(NamedTuple):
-    """Bytes sent and received on a connection, and how many of these are padding."""
+    """Bytes sent and received on one connection, and how many bytes of each are padding."""
 
     sent: int = 0
     received: int = 0
@@ -97,9 +97,9 @@ class Traffic(NamedTuple):
 
 
 class Connection:
-    """The protocol of one side of a connection, without I/O; `hello` describes that side.
+    """The protocol of one side of a connection, without I/O; `hello` describes this side.
 
-    Without a shared `key` the empty one is proven: a side with a key refuses one without.
+    Both sides must have the same `key`, or both none: otherwise the handshake fails.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Connection:
         return data
 
     def receive_data(self, data: bytes) -> list[tuple[Event, int]]:
-        """Take bytes as they come; return pairs (event, size of its frame) for those now complete.
+        """Parse received bytes, cut anywhere; return (event, size of its frame) of complete ones.
 
         The other side's Hello is returned once the key is proven. Pings are answered, not returned.
         Raises RemoteProtocolError when the connection ends, HandshakeError if it was not open:
@@ -163,7 +163,7 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """End the connection; return [(Goodbye(LOST), 0)]. Raises HandshakeError if never open."""
+        """Handle the stream's end; return [(Goodbye(LOST), 0)]. HandshakeError if never OPEN."""
         before, partial = self.state, self._frames.has_partial_frame
         if before is State.CLOSED:
             return []
@@ -179,7 +179,7 @@ class Connection:
         return [(lost, 0)]
 
     def send(self, message: Message) -> bytes:
-        """Queue `message`, and return all bytes to write, in order. Raises as `queue` does."""
+        """Queue `message`; return all queued bytes, to be written in order. Raises as `queue`."""
         self.queue(message)
         return self.data_to_send()
 
@@ -219,27 +219,27 @@ class Connection:
     # In padded frames.
 
     def pad(self) -> None:
-        """Send all further messages in padded frames."""
+        """Send all further messages in padded frames, which hide the sizes of messages."""
         self._padded = True
 
     def pace(self) -> None:
-        """Keep further messages, except a Goodbye, for `next_padded_frame`."""
+        """Hold back further messages, except a Goodbye: `next_padded_frame` then sends them."""
         if self._waiting is None:
             self._waiting = bytearray()
 
     def unpace(self) -> None:
-        """End `pace`: send further messages at once, after the kept bytes in padded frames."""
+        """End `pace`: send the bytes held back in padded frames, and further messages at once."""
         waiting, self._waiting = self._waiting, None
         if waiting:  # it may begin within a frame, whose first part went out in a padded one
             self._write(bytes(waiting), padded=True)
 
     @property
     def waiting(self) -> int:
-        """Return the number of bytes kept for `next_padded_frame`."""
+        """Return how many bytes `pace` holds back until the next calls of `next_padded_frame`."""
         return len(self._waiting or b"")
 
     def next_padded_frame(self) -> bytes:
-        """Return the frame to write at a tick: PACED bytes with what is kept, or with none."""
+        """Return a frame of PACED bytes for a tick: bytes that `pace` holds back, else padding."""
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - PADDED_HEADER])
         del waiting[: len(content)]

@@ -49,7 +49,7 @@ PACED: Final = 1024
 
 
 def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
-    """Return the frame of `body`, compressed if that is allowed and makes it smaller."""
+    """Return the frame (header and body) of `body`, compressed if allowed and if smaller so."""
     flag = 0
     if compress and len(body) > COMPRESS_ABOVE:
         packed = lz4.block.compress(body)
@@ -65,7 +65,7 @@ def padded_frame(content: bytes, size: int) -> bytes:
 
 
 def in_padded_frames(frame: bytes) -> bytes:
-    """Return padded frames, as one string of bytes, with `frame` in pieces as their contents."""
+    """Return the bytes of padded frames that carry `frame`, in pieces if it exceeds one of them."""
     most = SIZES[-1] - PADDED_HEADER
     pieces = [frame[start : start + most] for start in range(0, len(frame), most)]
     fitting = (next(s for s in SIZES if s >= len(piece) + PADDED_HEADER) for piece in pieces)
@@ -73,7 +73,7 @@ def in_padded_frames(frame: bytes) -> bytes:
 
 
 def content_of(body: bytes) -> bytes:
-    """Return the content of a padded frame's body. Raises RemoteProtocolError if it is invalid."""
+    """Return the content in a padded frame's body. Raises RemoteProtocolError if it is cut off."""
     count = int.from_bytes(body[:4], "big")
     if len(body) < 4 or count > len(body) - 4:
         raise RemoteProtocolError(Reason.MALFORMED, "a padded frame is shorter than its content")
@@ -81,10 +81,10 @@ def content_of(body: bytes) -> bytes:
 
 
 class FrameDecoder:
-    """A decoder of frames: `feed` takes bytes as they come, `next_body` returns complete bodies.
+    """A decoder of frames: `feed` adds received bytes, `next_body` returns complete bodies.
 
-    `limit` is the longest body, before and after decompression; it may change between frames. At
-    most one such frame and the bytes of one `feed` are buffered, as are those of padded frames.
+    `limit` is the longest body, before and after decompression; it may change between frames.
+    Buffers at most one such frame and the bytes of one `feed`, and as much within padded frames.
     """
 
     def __init__(self, limit: int = MAX_BODY, flags: int = _LZ4 | PADDED) -> None:
@@ -103,7 +103,7 @@ class FrameDecoder:
         self._buffer += data
 
     def next_body(self) -> bytes | None:
-        """Return the next body, None if more bytes are needed. Raises RemoteProtocolError."""
+        """Return the next body, None if more bytes are needed. Or RemoteProtocolError."""
         while True:
             inner = self._inner
             if inner is not None and (body := inner.next_body()) is not None:
@@ -137,7 +137,7 @@ class FrameDecoder:
 
     @property
     def has_partial_frame(self) -> bool:
-        """Whether the beginning of a frame is buffered that is not complete yet."""
+        """Return whether the buffer has the beginning of a frame that is not complete yet."""
         inside = self._inner is not None and self._inner.has_partial_frame
         return inside or len(self._buffer) > self._start
 
@@ -164,7 +164,7 @@ _BY_CODE: dict[int, type[Message]] = {}
 
 
 def add(kind: type[Message]) -> None:
-    """Have `decode` know messages of this type, by their TYPE."""
+    """Register a message type under its TYPE, so that `decode` can return such messages."""
     _BY_CODE[kind.TYPE] = kind
 
 
@@ -173,14 +173,14 @@ for _each in (*CONNECTION_MESSAGES, *SESSION_MESSAGES):
 
 
 def encode(message: Message) -> bytes:
-    """Return the body of a frame: a msgpack array of the message's type and fields."""
+    """Return a message as the body of a frame: a msgpack array of its TYPE and its fields."""
     return bytes(msgpack.packb((message.TYPE, *astuple(message)), default=astuple))
 
 
 def decode(body: bytes, expected: Collection[type[Message]] | None = None) -> Message:
-    """Return the message in a frame's body. Its type must be `expected`, or any type if None.
+    """Return the message in a frame's body; its type must be in `expected` (None: any type).
 
-    Fields of another type are not read. Raises MessageError, with `session` set if it is in one.
+    Raises MessageError for other types, before their fields are read, and for invalid fields.
     """
     try:
         values = msgpack.unpackb(

@@ -1,6 +1,6 @@
-"""The types of messages' fields, each with its bounds: they are checked where bytes come in.
+"""The types of messages' fields, each with its bounds, which are checked on received bytes.
 
-Settings travel as names with values, so that a field is declared once (see `setting`).
+Settings travel as pairs (name, value), so that each is declared only once (see `setting`).
 """
 
 import struct
@@ -46,7 +46,7 @@ _PRINTABLE: Final = (
 
 
 class Fields(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A struct with typed fields, sent as an array of their values."""
+    """Base of messages and their parts: typed fields, sent as an array of their values."""
 
     def clean(self, *names: str) -> None:
         """Make each named field, a text for people, a printable line of at most MAX_LINE bytes.
@@ -67,7 +67,7 @@ def _one_line(line: str) -> str:
 
 
 def printable(limit: int) -> Meta:
-    """Return the bounds of an identifier's type: 1 to `limit` printable characters."""
+    """Return the constraint on a field that has a name: 1 to `limit` printable characters."""
     words = f"1 to {limit} printable characters"
     return Meta(max_length=limit, pattern=_PRINTABLE, description=words)
 
@@ -98,7 +98,7 @@ Values = tuple[tuple[str, Value], ...]
 
 
 def pack(instance: Any) -> Values:
-    """Return pairs (name, value) of the fields of an instance that are sent, in their order."""
+    """Return (name, value) of those fields of a settings object that an Open message carries."""
     values, packed = flat(instance), list[tuple[str, Value]]()
     for entry in entries(type(instance)):
         value = values[entry.name]
@@ -111,7 +111,7 @@ def pack(instance: Any) -> Values:
 
 
 def unpack(cls: type[T], values: Values) -> T:
-    """Return a `cls` of packed `values`, with defaults for fields not sent, or MessageError."""
+    """Return a `cls` with the `values` of `pack`; other fields have defaults. Or MessageError."""
     known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
     given: dict[str, Any] = {}
     for name, value in values:

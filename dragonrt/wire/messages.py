@@ -41,9 +41,9 @@ class Hello(Fields, frozen=True):
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
     wall clock in milliseconds since 1970 (0: unknown). `tokenizer`, `weights` and `corpus` are
-    fingerprints. `weights` selects trained parts; an answer resumes only at a cloud of the same
-    `corpus`. `software` and `model` are for people. Only role, tokenizer and vocabulary are
-    compared.
+    fingerprints. `weights` selects parts trained for a model; an answer resumes only at a cloud of
+    the same `corpus`. `software` and `model` are for people. Only role, tokenizer and vocabulary
+    are compared.
     """
 
     TYPE: ClassVar[int] = 0
@@ -67,7 +67,7 @@ class Authenticate(Fields, frozen=True):
 
 
 class Ping(Fields, frozen=True):
-    """A probe, answered by a Pong: keep-alive, round trip and, with `padding`, a timed burst."""
+    """A probe, answered by a Pong: keep-alive, round trip and, with `padding`, bandwidth."""
 
     TYPE: ClassVar[int] = 2
     sequence: U32
@@ -76,7 +76,7 @@ class Ping(Fields, frozen=True):
 
 
 class Pong(Fields, frozen=True):
-    """The echo of a Ping: its sequence and time; `received` are the bytes of the Ping's frame."""
+    """The echo of a Ping: its sequence and time; `received` is the Ping's size in bytes."""
 
     TYPE: ClassVar[int] = 3
     sequence: U32
@@ -85,7 +85,7 @@ class Pong(Fields, frozen=True):
 
 
 class Goodbye(Fields, frozen=True):
-    """The end of the connection and of all its sessions, and why. Nothing may follow it."""
+    """The end of the connection and all its sessions, and why. Nothing may follow it."""
 
     TYPE: ClassVar[int] = 4
     reason: Why
@@ -96,13 +96,13 @@ class Goodbye(Fields, frozen=True):
 
 
 class SessionMessage(Fields, frozen=True):
-    """A message of one session; `session` is its number on the connection."""
+    """Base of all messages of a session; `session` is its number on the connection."""
 
     TYPE: ClassVar[int]
     session: U32
 
     def listed(self) -> Sequence[int]:
-        """Return the token ids in the message, to be checked by the receiver; () if it has none."""
+        """Return the message's token ids (default: none); the receiver checks their range."""
         return ()
 
 
@@ -152,10 +152,10 @@ class Attribution(Fields, frozen=True):
 
 
 class Opened(SessionMessage, frozen=True):
-    """The sender has read its documents and decodes.
+    """The sender has read its documents and begins to decode.
 
-    `evidence` is a fingerprint of the chunks that it reads and their relevances. An answer resumes
-    only with the same: a session with another is closed. `prompt_tokens` counts the question's.
+    `evidence` is a fingerprint of the chunks that it reads and their relevances. A resumed answer
+    needs the same, or the session is closed. `prompt_tokens` counts the question's tokens.
     """
 
     TYPE: ClassVar[int] = 6

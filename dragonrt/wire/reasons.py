@@ -53,7 +53,7 @@ class Reason(StrEnum):
 
 
 class WireError(DragonError):
-    """The root of this package's errors: a reason code and one line for the user."""
+    """Base of this package's errors: a `reason` that both sides know, and a line for the user."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -63,14 +63,14 @@ class WireError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of a session or a connection: a code and one line for the user."""
+    """Why a session or a connection ended: a reason code, and one line for the user."""
 
     reason: Reason
     text: str
 
     @classmethod
     def of(cls, error: DragonError, usual: Reason) -> Self:
-        """Return the End of an error: with its text, and its own reason or else `usual`."""
+        """Return an End with the text of `error`, and its reason or, if it has none, `usual`."""
         return cls(error.reason if isinstance(error, WireError) else usual, str(error))
 
     @override
@@ -79,7 +79,7 @@ class End:
 
 
 class MessageError(WireError):
-    """A message that is malformed or mistimed; it ends its `session`, or if None the connection."""
+    """A message is malformed or mistimed: its `session` ends, or if None, the connection."""
 
     def __init__(self, reason: Reason, text: str, session: int | None = None) -> None:
         super().__init__(reason, text)
@@ -87,7 +87,7 @@ class MessageError(WireError):
 
 
 class BusyError(WireError):
-    """This side is at its limit; retry in `retry_s` seconds, at any time if it is 0."""
+    """This side is at its limit: retry in `retry_s` seconds, or at any time if it is 0."""
 
     def __init__(self, text: str, retry_s: float = 0.0) -> None:
         when = f": try again in {retry_s:.1f} s" if retry_s else ""
@@ -96,12 +96,12 @@ class BusyError(WireError):
 
 
 class LocalProtocolError(WireError):
-    """A defect of this side: it sends what the state of the connection does not allow."""
+    """A bug on this side: it tried to send what the state of the connection does not allow."""
 
 
 class RemoteProtocolError(WireError):
-    """The other side broke the protocol; `data_to_send` has a Goodbye with the reason."""
+    """The other side broke the protocol; `Connection.data_to_send` has a Goodbye for it."""
 
 
 class HandshakeError(RemoteProtocolError):
-    """The two sides cannot work together; its text names the difference and the remedy."""
+    """The two sides cannot work together; the text names the difference and the remedy."""

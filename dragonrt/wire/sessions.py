@@ -14,7 +14,7 @@ from dragonrt.wire.reasons import LocalProtocolError, MessageError, Reason
 
 
 class SessionState(Enum):
-    """The state of a session, seen from this side."""
+    """The state of a session, as this side sees it: who opened it, and whether it is open yet."""
 
     NONE = "none"  # not opened yet, or closed
     ASKED = "asked"  # we sent Open and wait for Opened
@@ -45,9 +45,9 @@ SEND: Final = _steps(SessionState.INVITED, SessionState.ASKED)
 
 
 def admit(kind: type[SessionMessage], *, early: bool) -> None:
-    """Let messages of this type pass in open sessions, as modes need for theirs.
+    """Register a mode's message type: open sessions then may send and receive its messages.
 
-    The side that opens a session may send an `early` one before the other side's Opened.
+    If `early`, the side that opened a session may send them before the other side's Opened.
     """
     for table, asking in ((RECEIVE, SessionState.INVITED), (SEND, SessionState.ASKED)):
         table[SessionState.OPEN][kind] = SessionState.OPEN
@@ -59,7 +59,7 @@ REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be u
 
 
 class Sessions:
-    """The states of at most `limit` sessions, whose tokens are below `vocabulary`.
+    """The states of all sessions of a connection, at most `limit`; tokens are below `vocabulary`.
 
     A number may be reused, but a late Close of the old session then ends the new one.
     """
@@ -75,7 +75,7 @@ class Sessions:
         return self._states.get(session, SessionState.NONE)
 
     def receive(self, message: SessionMessage) -> SessionMessage | None:
-        """Return the message, None if it is late. Raises MessageError to end its session."""
+        """Record a received message; return it, None if late. Raises MessageError for a fault."""
         session, kind = message.session, type(message)
         state = self._states.get(session, SessionState.NONE)
         if state is SessionState.NONE and kind is not Open:
@@ -95,7 +95,7 @@ class Sessions:
         return message
 
     def send(self, message: SessionMessage) -> None:
-        """Record that `message` is sent. Raises LocalProtocolError if it may not be sent now."""
+        """Record that `message` is sent. Raises LocalProtocolError if its session forbids it."""
         session, kind = message.session, type(message)
         state = self.state(session)
         following = SEND[state].get(kind)
@@ -110,7 +110,7 @@ class Sessions:
             self._remember_closed(session)
 
     def close(self, session: int) -> bool:
-        """End a session for a fault of the other side; return whether it was known."""
+        """End a session after a fault of the other side; return whether it was open before."""
         self._remember_closed(session)
         return self._states.pop(session, None) is not None
 
