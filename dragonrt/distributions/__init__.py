@@ -1,4 +1,4 @@
-"""A next-token distribution as a value, and as bits."""
+"""Next-token distributions as values, and the codecs that encode them as bits."""
 
 from dragonrt.distributions.codec import codec
 from dragonrt.distributions.distribution import Distribution, entropy, mix, total_variation

@@ -5,7 +5,7 @@ and start with the byte `kind | low_bits << 3`. Then follow
 - for the dense kinds: the values of all V tokens;
 - for the sparse kinds: the number K ≥ 1 of listed tokens (a varint), K values as fp16, for
   RESIDUAL one more for the sum of all others, then the K ids, sorted, in the Elias-Fano code.
-Values are relative to the largest of them, so they are between 0 and 1, and not all 0.
+A value is a probability divided by the largest value, so it is between 0 and 1.
 
 In the Elias-Fano code first come the `low_bits` lowest bits of all ids. Then comes one unary bit
 string: the i-th id sets the bit `(id >> low_bits) + i`. The string ends in the byte of its last set
@@ -39,12 +39,12 @@ MAX_LOW_BITS = 31
 
 
 def low_bits_of(ids: NDArray[np.int64]) -> int:
-    """Return the low bits per id that make the code of `encode_support` shortest, 0 … 31."""
+    """Return the number of low bits per id, 0 … 31, with which `encode_support` is shortest."""
     return ((int(ids[-1]) + 1) // ids.size).bit_length() - 1 if ids.size <= ids[-1] else 0
 
 
 def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
-    """Return the Elias-Fano code of `ids`, int64 [K], K ≥ 1, strictly increasing, below 2^31."""
+    """Return the Elias-Fano code of `ids`: int64 [K], K ≥ 1, strictly increasing, below 2^31."""
     if ids.size <= FEW:
         return _encode_few(ids.tolist(), low_bits)
     unary = (ids >> low_bits) + np.arange(ids.size)
@@ -59,7 +59,7 @@ def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
 def decode_support(
     data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Return the `count` ≥ 1 ids of the code that begins `data`, and the code's length in bytes.
+    """Decode `count` ≥ 1 ids from an Elias-Fano code that begins `data`; return (ids, its bytes).
 
     The ids are int64 [K], strictly increasing, below V. Raises CodecError for other bytes: too
     short, another number of ids, unsorted, repeated or outside of the vocabulary.
@@ -138,7 +138,7 @@ _KINDS = (1 << KIND_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A float format whose bit patterns 0 … `one` are its values from 0 to 1, in order."""
+    """A float format, fp16 or fp32: the integers 0 … `one` are the bits of 0.0 … 1.0, in order."""
 
     kind: Kind
     dtype: np.dtype[np.floating[Any]]
@@ -192,7 +192,7 @@ def _to_fp16(values: NDArray[np.floating[Any]]) -> NDArray[np.float16]:
 
 
 def varint(number: int) -> bytes:
-    """Return a number as bytes of 7 bits, the lowest first; the high bit says that more follow."""
+    """Return a number in bytes of 7 bits, lowest first; a set high bit says that more follow."""
     encoded = bytearray()
     while number >= 0x80:
         encoded.append(number & 0x7F | 0x80)
@@ -202,7 +202,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: memoryview) -> tuple[int, int]:
-    """Return the varint that begins at `data[1]`, and the index behind it. Raises CodecError."""
+    """Return the varint that begins at `data[1]`, and the index after it. Raises CodecError."""
     number = 0
     for position, byte in enumerate(data[1:5]):
         number |= (byte & 0x7F) << 7 * position
@@ -215,7 +215,7 @@ def read_varint(data: memoryview) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ByteCodec(Codec):
-    """Base of the codecs that write whole bytes. They send tokens as ids."""
+    """Base of the codecs that write distributions in whole bytes, and tokens as their ids."""
 
     @override
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
@@ -257,7 +257,7 @@ class ByteCodec(Codec):
 
 @dataclass(frozen=True, slots=True)
 class Dense(ByteCodec):
-    """A codec that sends all V probabilities in one float format."""
+    """A codec that sends the probabilities of all V tokens, each in one float format."""
 
     format: Format
 
@@ -294,11 +294,12 @@ class Dense(ByteCodec):
 
 @dataclass(frozen=True, slots=True)
 class Sparse(ByteCodec):
-    """A codec that sends the most likely tokens, at most `k`, but none that fp16 rounds to zero.
+    """A codec that sends the probabilities of the most likely tokens, at most `k`, in fp16.
 
-    By `kind`, TOP_P: the fewest that have the mass `mass`, renormalised (DRAGON, 0.8);
-    RENORMALISED: `k` (SPECFED); RESIDUAL: `k`, the mass of the others spread evenly over them
-    (SPECFED), which becomes NO_RESIDUAL if that mass rounds to zero.
+    `kind` TOP_P sends the fewest tokens with the mass `mass` (DRAGON, 0.8), RENORMALISED `k` tokens
+    (SPECFED), both scaled to sum 1. RESIDUAL sends `k` tokens and the mass of all others, which is
+    spread evenly (SPECFED); NO_RESIDUAL if it is 0 in fp16. Probabilities of 0 in fp16 are not
+    sent.
     """
 
     kind: Kind

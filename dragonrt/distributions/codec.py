@@ -1,4 +1,4 @@
-"""The codecs by their names, and the one that sends no distribution."""
+"""Make codecs from their names; the codec `ids` sends tokens without distributions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ QS, K_SQS, C_SQS = LatticeKind
 def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
     """Return the codec `name`, one of VALID_FORMS, over `vocabulary` tokens. Raises CodecError.
 
-    `tokens_by_id` sends tokens as ids. The baseline S-Q (QSV) needs it: its drafts are sampled from
-    the exact distribution and may have no rank in the transmitted support.
+    With `tokens_by_id` the codec sends tokens as ids. The baseline S-Q (QSV) needs this: it samples
+    drafts from the exact distribution, and they may have no rank in the transmitted support.
     """
     if not 0 < vocabulary < 2**31:
         raise CodecError(f"a vocabulary of {vocabulary} tokens cannot be coded")
@@ -85,7 +85,7 @@ def _resolution(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ids(Codec):
-    """The codec of token ids alone: with coupled noise no distribution need be sent (SPEC 2)."""
+    """The codec that sends token ids alone: coupled noise needs no distribution (SPEC 2)."""
 
     sends_distributions: ClassVar = False
     header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'

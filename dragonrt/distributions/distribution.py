@@ -1,4 +1,4 @@
-"""A next-token distribution as a value, what follows from several, and its most likely tokens."""
+"""Next-token distributions as values: mixtures, distance, entropy, and the most likely tokens."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ FEW = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Distribution:
-    """Probabilities of the listed tokens; the rest of the mass is spread evenly over all others.
+    """A next-token distribution: the listed tokens' probabilities, and equal ones for all others.
 
     `ids` int64 [K], K ≥ 1, strictly increasing; `probabilities` float64 [K]; `rest` the total mass
-    of the `vocabulary - K` unlisted tokens. The constructor checks nothing; codecs check what they
-    decode.
+    of the `vocabulary - K` unlisted tokens. The constructor checks nothing; codecs do.
     """
 
     ids: NDArray[np.int64]
@@ -43,7 +42,7 @@ class Distribution:
         return cls(ids, p[ids].astype(np.float64), 0.0, p.size)
 
     def to_dense(self) -> NDArray[np.float64]:
-        """Return all probabilities, float64 [V]."""
+        """Return the probabilities of all tokens, listed or not, by token id: float64 [V]."""
         p = np.full(self.vocabulary, self.rest_density)
         p[self.ids] = self.probabilities
         return p
@@ -56,7 +55,7 @@ class Distribution:
 
     @property
     def rest_density(self) -> float:
-        """The probability of each token that is not listed."""
+        """Return the probability of each unlisted token: an equal part of `rest`."""
         others = self.vocabulary - self.ids.size
         return self.rest / others if others else 0.0
 
@@ -65,7 +64,7 @@ class Distribution:
 
 
 def checked_sum(p: NDArray[np.floating[Any]], vocabulary: int) -> float:
-    """Return the sum of the probabilities `p`, floating [V].
+    """Check the probabilities `p`, floating [V], not necessarily normalised; return their sum.
 
     Raises CodecError for another shape, negative or non-finite entries, or a zero sum.
     """
@@ -79,7 +78,7 @@ def checked_sum(p: NDArray[np.floating[Any]], vocabulary: int) -> float:
 
 @lru_cache(maxsize=8)
 def every_token(vocabulary: int) -> NDArray[np.int64]:
-    """Return all token ids, 0 … V - 1: int64 [V], read-only."""
+    """Return all token ids, 0 … V - 1: int64 [V], read-only, as one shared array per vocabulary."""
     ids = np.arange(vocabulary)
     ids.setflags(write=False)
     return ids
@@ -112,7 +111,7 @@ def _other_vocabulary(distribution: Distribution, vocabulary: int) -> Distributi
 
 
 def probabilities_on(distribution: Distribution, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the probabilities of `ids`, int64 [U], sorted, with all listed ones: float64 [U]."""
+    """Return the probabilities, float64 [U], of sorted `ids` that include all that are listed."""
     if ids.size == distribution.ids.size:
         return distribution.probabilities
     p = np.full(ids.size, distribution.rest_density)
@@ -185,7 +184,7 @@ _THRESHOLDS = tuple(2.0**-exponent for exponent in (7, 12, 16, 22, 33))  # of th
 def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
     """Return the indices of the `k` largest non-zero entries of `p` [V], descending by entry.
 
-    Fewer than `k` if fewer entries are above zero; ties: lower index.
+    They are fewer if fewer entries are above zero. Of equal entries the lower index comes first.
     """
     for ids in _heads(p):
         if ids.size >= k:
@@ -196,8 +195,8 @@ def top_k(p: NDArray[np.floating[Any]], k: int) -> NDArray[np.int64]:
 def top_p(p: NDArray[np.floating[Any]], mass: float) -> NDArray[np.int64]:
     """Return the indices of the fewest entries of `p` [V] that sum to `mass`, descending by entry.
 
-    The entry that crosses `mass` is included, so one entry above zero suffices for a result. Ties:
-    lower index.
+    `p` has an entry above zero. The entry that crosses `mass` is included. Of equal entries the
+    lower index comes first.
     """
     for ids in _heads(p):
         head = p[ids]

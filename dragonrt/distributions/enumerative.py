@@ -1,4 +1,4 @@
-"""Enumerative coding: every K-subset of n tokens, and every composition, has its own rank.
+"""Enumerative coding: a K-subset of n tokens, or a composition, is sent as its rank, a number.
 
 The combinatorial number system in an order that is cheap to compute: the n tokens are cut into two
 halves. Subsets are ordered by their number of tokens in the lower half, the likeliest number first,
@@ -6,7 +6,7 @@ then by the rank within the lower half, then within the upper half. Each half is
 way, down to one or two tokens. A rank is below C(n, K) and takes ⌈log2 C(n, K)⌉ bits: SQS Eq. (5),
 SPEC 2.
 
-A composition of ℓ over n parts (SQS Eq. (2)) is an ℓ-subset of ℓ + n - 1 places (stars and bars).
+A composition is n counts of sum ℓ (SQS Eq. (2)): an ℓ-subset of ℓ + n - 1 places (stars and bars).
 """
 
 from bisect import bisect_left
@@ -31,12 +31,12 @@ def subset_bits(n: int, k: int) -> int:
 
 
 def composition_bits(total: int, parts: int) -> int:
-    """Return ⌈log2 C(total + parts - 1, parts - 1)⌉, exactly: the bits of a composition's rank."""
+    """Return the bits of a rank of `rank_composition`: ⌈log2 C(total + parts - 1, parts - 1)⌉."""
     return subset_bits(total + parts - 1, total)
 
 
 def is_subset_rank(rank: int, n: int, k: int) -> bool:
-    """Return whether `rank`, of `subset_bits` bits, is below C(n, k)."""
+    """Return whether a received `rank` is one of a `k`-subset of 0 … n - 1: below C(n, k)."""
     bits, k = subset_bits(n, k), min(k, n - k)
     if rank.bit_length() < bits:
         return True
@@ -49,12 +49,12 @@ def is_subset_rank(rank: int, n: int, k: int) -> bool:
 
 
 def is_composition_rank(rank: int, total: int, parts: int) -> bool:
-    """Return whether `rank`, of `composition_bits`, is below C(total + parts - 1, parts - 1)."""
+    """Return whether a received `rank` is one of a composition of `total` over `parts` counts."""
     return is_subset_rank(rank, total + parts - 1, total)
 
 
 def rank_subset(ids: Sequence[int], n: int) -> int:
-    """Return the rank, from 0, of the subset `ids`, strictly increasing, of 0 … n - 1."""
+    """Return the rank, from 0, of `ids`, strictly increasing, among the subsets of 0 … n - 1."""
     if 2 * len(ids) > n:
         ids = _complement(ids, n)
     return _rank(ids, 0, len(ids), 0, n)
@@ -71,14 +71,14 @@ def unrank_subset(rank: int, k: int, n: int) -> list[int]:
 
 
 def rank_composition(counts: NDArray[np.int64]) -> int:
-    """Return the rank, from 0, of the composition `counts`, int64 [n], n ≥ 1, not negative."""
+    """Return the rank, from 0, of `counts` among lists of as many counts ≥ 0 with the same sum."""
     total = int(counts.sum())
     stars = np.repeat(np.arange(counts.size), counts) + np.arange(total)
     return rank_subset(stars.tolist(), total + counts.size - 1)
 
 
 def unrank_composition(rank: int, total: int, parts: int) -> NDArray[np.int64]:
-    """Return the composition of `total` over `parts` with that rank: int64 [parts]."""
+    """Return the counts, int64 [parts] of the sum `total`, whose `rank_composition` is `rank`."""
     stars = np.array(unrank_subset(rank, total, total + parts - 1), dtype=np.int64)
     return np.bincount(stars - np.arange(total), minlength=parts)
 

@@ -99,7 +99,7 @@ MAX_RESOLUTION = 10_000
 
 
 class LatticeKind(IntEnum):
-    """The codec that wrote a payload, in the payload's first byte."""
+    """The lattice codec that wrote a payload: a number in the payload's first byte."""
 
     QS = 1
     K_SQS = 2
@@ -112,10 +112,10 @@ _BY_ID = 0x80
 
 @dataclass(frozen=True, slots=True)
 class LatticeCodec(Codec):
-    """A codec of lattice points of resolution ℓ on `k` tokens or, if `k` is None, on C-SQS's set.
+    """A codec that rounds probabilities to multiples of 1 / `resolution`: QS, K-SQS and C-SQS.
 
-    In K-SQS ties go to the lower id, as do zeros if fewer than `k` tokens have mass. C-SQS keeps
-    the tokens with at least the probability `beta`, and always the most likely one.
+    It sends the `k` most likely tokens: ties go to the lower id, as do zeros if fewer than `k` have
+    mass. If `k` is None (C-SQS), it sends those with probability `beta` or more, at least one.
     """
 
     kind: LatticeKind
@@ -169,7 +169,7 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """Do as `read`; the function builds the LatticePoint, with the tokens of count 0, too."""
+        """Consume a distribution as `read` does; return a function that builds its LatticePoint."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
@@ -229,7 +229,7 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first threshold; a `horizon` of T tokens divides η and α by √T (SQS A.3)."""
+        """Return the first token's threshold; a `horizon` divides η and α by its root (SQS A.3)."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 
@@ -241,12 +241,12 @@ class ConformalThreshold:
 def backtrack(
     start: ConformalThreshold, dropped: Sequence[float], accepted: int
 ) -> ConformalThreshold:
-    """Return the threshold of the next block's first token (SQS Alg. 1, lines 11 to 13).
+    """Return C-SQS's threshold after a verified block (SQS Alg. 1, lines 11 to 13).
 
-    `start` is the threshold of this block's first token, `dropped` the mass dropped at each drafted
-    token. The first `accepted` masses count, and one more for the new token. If a draft was
-    rejected, that is its mass. If all were accepted, the last mass counts twice (line 12), unless
-    the caller knows the new token's mass and appends it.
+    `start` is the threshold of the block's first token, `dropped` the mass dropped at each drafted
+    token. The masses of the `accepted` drafts move it, and one more, of the token after them. If a
+    draft was rejected, that is its mass. If all were accepted, the last mass counts twice (line
+    12), unless the caller knows the new token's mass and appends it.
     """
     threshold = start
     for mass in dropped[: accepted + 1]:

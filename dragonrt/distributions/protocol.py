@@ -3,8 +3,8 @@
 A draft is sampled from the reconstruction ("quantize, then sample", QSV Prop. 1). So the text is
 exact with respect to what was sent, however lossy the codec.
 
-A payload is a block of drafted tokens with their distributions, or a single distribution. A draft's
-payload is a single one; its token is a field of the message. So is each of an upload's payloads.
+The payload of a message Block has its drafted tokens with their distributions. The payload of a
+Draft, and each payload of an Upload, has one distribution and no token.
 
 The bits are the codec's header (a byte, or none if distributions start with their own), the
 distributions, then the tokens. A token is its rank in its distribution's support, or its id. Zero
@@ -23,7 +23,7 @@ from dragonrt.errors import CodecError
 
 
 class BitWriter:
-    """Writes fields of given widths, one after the other, after the bytes of `header`."""
+    """Writes numbers of given widths in bits, one after the other, after the bytes `header`."""
 
     def __init__(self, header: bytes = b"") -> None:
         self._whole = bytearray(header)
@@ -44,20 +44,20 @@ class BitWriter:
         self._tail, self._tail_bits = tail & ((1 << rest) - 1), rest
 
     def write_bytes(self, data: bytes) -> None:
-        """Append whole bytes, at the end of a byte. Raises ValueError in the middle of one."""
+        """Append whole bytes. Raises ValueError unless the bits so far fill their last byte."""
         if self._tail_bits:
             raise ValueError("whole bytes must begin where a byte begins")
         self._whole += data
 
     def to_bytes(self) -> bytes:
-        """Return what has been written, with zero bits up to a whole byte."""
+        """Return the header and all that was written, with zero bits up to a whole byte."""
         if not self._tail_bits:
             return bytes(self._whole)
         return bytes(self._whole) + bytes((self._tail << (8 - self._tail_bits),))
 
 
 class BitReader:
-    """Reads the fields of a BitWriter after its header, from bytes of the other side."""
+    """Reads, from received bytes after their header, the numbers that a BitWriter wrote."""
 
     def __init__(self, data: bytes, header: int = 0) -> None:
         """`header` is the number of bytes that are not read."""
@@ -69,7 +69,7 @@ class BitReader:
         return 8 * len(self._data) - self._position
 
     def read(self, bits: int) -> int:
-        """Return the next field, of `bits` bits. Raises CodecError if fewer are left."""
+        """Return the next number, of `bits` bits. Raises CodecError if fewer bits are left."""
         if bits > self.left:
             raise CodecError(f"payload ends {bits - self.left} bits too early; discard it")
         end = self._position + bits
@@ -78,7 +78,7 @@ class BitReader:
         return covering >> (-end % 8) & ((1 << bits) - 1)
 
     def rest(self) -> memoryview:
-        """Return the unread bytes; call `skip` with the number of those that were used.
+        """Return all unread bytes, for a parser of bytes; then `skip` the bytes that it parsed.
 
         Raises ValueError in the middle of a byte.
         """
@@ -87,11 +87,11 @@ class BitReader:
         return memoryview(self._data)[self._position // 8 :]
 
     def skip(self, count: int) -> None:
-        """Advance by `count` bytes, which must exist."""
+        """Advance by `count` bytes after `rest`; at least as many bytes must be left."""
         self._position += 8 * count
 
     def expect(self, bits: int) -> None:
-        """Raise CodecError if more is left than `bits` bits and the padding of the last byte."""
+        """Raise CodecError if more than `bits` bits, and up to 7 bits of padding, are left."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 
@@ -106,8 +106,8 @@ class BitReader:
 class Step:
     """A token's place in the answer, and the codec's parameters there, which both sides know.
 
-    `index` is the place, from 0. `resolution` and `threshold` replace the ℓ and the β in a codec's
-    name; codecs without them ignore them.
+    `index` is the place, from 0. `resolution` and `threshold`, if not None, replace the ℓ and the β
+    in a codec's name; codecs without them ignore them.
     """
 
     index: int = 0
@@ -121,11 +121,11 @@ PLAIN = Step()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """A distribution as the other side will see it, made by `Codec.quantize`.
+    """A distribution before it is sent, made by `Codec.quantize`: drafts are sampled from it.
 
-    Drafts are sampled from `distribution`. It takes `bits` bits in a payload (the papers'
-    formulas), a token drafted from it `token_bits`. `code` is for the codec that made it. `dropped`
-    is the share of the original mass outside of the sent tokens: α_n(X_n) of SQS Eq. (4).
+    `distribution` is what the other side will decode. It takes `bits` bits in a payload (the
+    papers' formulas), a token drafted from it `token_bits`. The codec writes `code`. `dropped` is
+    the share of the original mass outside of the sent tokens: α_n(X_n) of SQS Eq. (4).
     """
 
     distribution: Distribution
@@ -139,7 +139,7 @@ class Quantized:
 class Codec:
     """Base of codecs, which write distributions over `vocabulary` tokens, and tokens, as bits.
 
-    `encode_block` and `decode_block` encode and decode whole payloads with it.
+    `quantize` a distribution, then `write` or `encode` it; `encode_block` makes a block's payload.
     """
 
     name: str
@@ -161,7 +161,7 @@ class Codec:
     """The first byte of a payload, for codes whose bits do not identify the codec."""
 
     def quantize(self, p: NDArray[np.floating[Any]], step: Step = PLAIN) -> Quantized:
-        """Return `p`, floating [V] of any positive sum, as the other side will see it.
+        """Return `p`, floating [V] of any positive sum, as the other side will decode it.
 
         Raises CodecError for another shape, negative or non-finite entries, a zero sum, or a
         resolution out of range.
@@ -169,7 +169,7 @@ class Codec:
         raise NotImplementedError
 
     def write(self, quantized: Quantized, writer: BitWriter) -> None:
-        """Append a distribution's bits. Raises CodecError for what another codec quantized."""
+        """Append the bits of `quantized`. Raises CodecError if another codec quantized it."""
         raise NotImplementedError
 
     def read(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], Distribution]:
@@ -182,13 +182,13 @@ class Codec:
         raise NotImplementedError
 
     def encode(self, quantized: Quantized) -> bytes:
-        """Return the payload of one distribution without tokens. Raises CodecError as `write`."""
+        """Return a payload of one distribution and no tokens. Raises CodecError as `write` does."""
         writer = BitWriter(self.header)
         self.write(quantized, writer)
         return writer.to_bytes()
 
     def decode(self, data: bytes, step: Step = PLAIN) -> Distribution:
-        """Return the distribution of a payload that has one and no tokens.
+        """Return the distribution in a payload of `encode`, which has one and no tokens.
 
         Raises CodecError for other bytes, or if the codec sends no distributions.
         """
@@ -207,15 +207,14 @@ def token_bits(codec: Codec, support: Distribution | None) -> int:
 
 
 def other_codec(name: str) -> CodecError:
-    """Return the error of a payload that the codec `name` did not write."""
+    """Return the error to raise for a payload that another codec than `name` wrote."""
     return CodecError(f"payload is not from the codec {name}; use one codec on both sides")
 
 
 def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list[Step]:
-    """Return the Step of each of a block's `count` tokens; the first one has the index `first`.
+    """Return the Steps of a block's `count` tokens, the first of which has the index `first`.
 
-    `resolutions` has none, one for all tokens, or one for each. Raises CodecError for another
-    number.
+    `resolutions` has none, one for all tokens, or one each. Raises CodecError for another number.
     """
     if len(resolutions) not in (0, 1, count):
         raise CodecError(f"block has {count} tokens but {len(resolutions)} resolutions")
@@ -224,7 +223,7 @@ def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list
 
 
 def encode_block(codec: Codec, tokens: Sequence[int], quantized: Sequence[Quantized]) -> bytes:
-    """Return the payload of drafted tokens and the distributions that each was drafted from.
+    """Return the payload of drafted `tokens` and the distributions that they were drafted from.
 
     A codec that sends no distributions ignores `quantized`. Raises CodecError for a token without
     mass, and for distributions that another codec quantized.
@@ -243,10 +242,10 @@ def encode_block(codec: Codec, tokens: Sequence[int], quantized: Sequence[Quanti
 def decode_block(
     codec: Codec, data: bytes, steps: Sequence[Step]
 ) -> tuple[list[int], list[Distribution] | None]:
-    """Return (tokens, their distributions or None if none are sent) of the payload `data`.
+    """Return (tokens, their distributions or None if none are sent) from a payload, `data`.
 
-    `steps`, one per token, are those of the quantization. Raises CodecError for bytes that are not
-    a block of this codec.
+    `steps`, one per token, are those used to quantize. Raises CodecError for bytes that are not a
+    block of this codec.
     """
     if not data.startswith(codec.header):
         raise other_codec(codec.name)
