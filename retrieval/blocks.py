@@ -72,14 +72,18 @@ class Document(NamedTuple):
 
     @property
     def front(self) -> str:
-        """Return the front matter, as Markdown files begin with, without the title; "" if none."""
+        """Return the metadata that a Markdown file begins with, without its title; "" if none."""
         return "".join(
             each.text for each in self.blocks if isinstance(each, Paragraph) and each.front
         )
 
 
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
-    """Return the blocks' text, and offsets: of table rows and what follows tables; of new pages."""
+    """Return (text, rows, pages): the blocks' text, and the offsets where rows and pages begin.
+
+    Each line of a Table is a row, and the text after a Table begins a row, too: `chunking.chunk`
+    prefers to cut there.
+    """
     text, rows, pages, before = "", list[int](), list[int](), False
     for block in blocks:
         is_item = isinstance(block, Paragraph) and block.item

@@ -63,9 +63,9 @@ def chunk(
     """Return spans (start, end) of characters that cover all words, each of at most `words` words.
 
     `rows` has the offsets in `text` where rows of tables begin. A span ends before the first row
-    behind its first quarter (its first half from 500 rows on), else with the last paragraph, else
-    the last sentence, that ends in its second half. Spans of several words have at most 3 * `words`
-    tokens, as `tokens_of` counts; white space beyond single blanks is a token per byte.
+    after a quarter of its words (half of them from 500 rows on), if there is one. Otherwise it ends
+    with the last paragraph, or else the last sentence, that ends in its second half. Spans of
+    several words have at most 3 * `words` tokens by `tokens_of`, white space counting one per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")

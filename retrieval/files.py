@@ -43,7 +43,7 @@ def opened(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path, most: float = MOST) -> bytes:
-    """Return a regular file's bytes, none for os.devnull. Raises OSError for more than `most`."""
+    """Return a regular file's bytes (none of os.devnull). Raises OSError above `most` bytes."""
     if str(path) == os.devnull:
         return b""
     with opened(path) as file:

@@ -60,7 +60,7 @@ class Order:
 
 
 def found_files(order: Order) -> FoundFiles:
-    """Return the files that an update for `order` would index. Raises RetrievalError as it does."""
+    """Return the files that an update would index. Raises RetrievalError as the update would."""
     paths = [Path(path) for path in order.documents]
     return FoundFiles(paths, Path(order.directory), order.options["exclude"])
 
@@ -142,7 +142,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 
 
 def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
-    """Return `documents(texts)`; while `idle` is not set, pause for 98 % of the time."""
+    """Return `documents(texts)`; while `idle` is unset (answers are open), wait 98 % of the time."""
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):
         begun_s = time.monotonic()

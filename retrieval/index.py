@@ -154,11 +154,10 @@ class Index:
 
         `vector` is the question's embedding, float32 [dimension], of length 1. `by` "dense" orders
         by cosine, "words" by the share of the question's words that a chunk has (rare words and
-        names count more), "hybrid" by the cosine plus half that share. A hit's `score` is the
-        cosine always. `within` names documents to search: a file, a folder ("notes/"), a tag
+        names count more), "hybrid" by the cosine plus half that share. A hit's `score` is always
+        the cosine. `within` names documents to search: a file, a folder ("notes/"), a tag
         ("#garden"), a date ("since:2026-01-31"), or a date, a blank and one of the others; ""
-        searches all documents. Raises RetrievalError for another dimension, or if `within` names no
-        document.
+        searches all. Raises RetrievalError for another dimension, or if `within` names no document.
         """
         if len(self) == 0 or k < 1:
             return []

@@ -53,7 +53,7 @@ class KvStore:
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's KV; return its bytes, 0 if it exceeds the limit. Or RetrievalError."""
+        """Store a chunk's KV; return its bytes, 0 if above the limit. Raises RetrievalError."""
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
         if len(data) > self.limit:

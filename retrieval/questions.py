@@ -1,4 +1,4 @@
-"""Finds what to search for: words of questions and files, the turns before, the language.
+"""Find what to search for: words of questions and files, earlier turns, the language.
 
 "And when is it?" names no subject without the turn before it. A question that names its subject is
 searched alone; otherwise documents of the last subject would be found, too.

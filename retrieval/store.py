@@ -169,8 +169,7 @@ class Store(ABC):
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
         """Update the tables that are searched, in `commit`'s transaction; by default do nothing.
 
-        `changed` are ids of chunks whose words in `about` have changed. A database with triggers
-        for this does not override the method.
+        `changed` are ids of chunks whose words in `about` have changed. Triggers do this in SQLite.
         """
 
     @abstractmethod

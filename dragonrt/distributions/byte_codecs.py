@@ -59,7 +59,7 @@ def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
 def decode_support(
     data: bytes | memoryview, count: int, low_bits: int, vocabulary: int
 ) -> tuple[NDArray[np.int64], int]:
-    """Decode `count` ≥ 1 ids from an Elias-Fano code that begins `data`; return (ids, its bytes).
+    """Return (ids, length in bytes) of the Elias-Fano code of `count` ≥ 1 ids that begins `data`.
 
     The ids are int64 [K], strictly increasing, below V. Raises CodecError for other bytes: too
     short, another number of ids, unsorted, repeated or outside of the vocabulary.

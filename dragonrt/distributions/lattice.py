@@ -229,7 +229,7 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first token's threshold; a `horizon` divides η and α by its root (SQS A.3)."""
+        """Return the first threshold, with η and α divided by √`horizon` unless None (SQS A.3)."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 

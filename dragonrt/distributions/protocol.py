@@ -78,7 +78,7 @@ class BitReader:
         return covering >> (-end % 8) & ((1 << bits) - 1)
 
     def rest(self) -> memoryview:
-        """Return all unread bytes, for a parser of bytes; then `skip` the bytes that it parsed.
+        """Return all unread bytes; the caller parses some of them, and then calls `skip`.
 
         Raises ValueError in the middle of a byte.
         """

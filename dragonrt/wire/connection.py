@@ -163,7 +163,7 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """Handle the stream's end; return [(Goodbye(LOST), 0)]. HandshakeError if never OPEN."""
+        """Handle the stream's end: return [(Goodbye(LOST), 0)]; before OPEN raise HandshakeError."""
         before, partial = self.state, self._frames.has_partial_frame
         if before is State.CLOSED:
             return []
@@ -239,7 +239,7 @@ class Connection:
         return len(self._waiting or b"")
 
     def next_padded_frame(self) -> bytes:
-        """Return a frame of PACED bytes for a tick: bytes that `pace` holds back, else padding."""
+        """Return a frame of PACED bytes to send at a tick, with bytes that `pace` holds back."""
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - PADDED_HEADER])
         del waiting[: len(content)]

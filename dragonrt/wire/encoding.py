@@ -49,7 +49,7 @@ PACED: Final = 1024
 
 
 def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
-    """Return the frame (header and body) of `body`, compressed if allowed and if smaller so."""
+    """Return the frame (header and body) of `body`, compressed if allowed and if it shrinks."""
     flag = 0
     if compress and len(body) > COMPRESS_ABOVE:
         packed = lz4.block.compress(body)
@@ -73,7 +73,7 @@ def in_padded_frames(frame: bytes) -> bytes:
 
 
 def content_of(body: bytes) -> bytes:
-    """Return the content in a padded frame's body. Raises RemoteProtocolError if it is cut off."""
+    """Return the content of a padded frame's body. Raises RemoteProtocolError if it is invalid."""
     count = int.from_bytes(body[:4], "big")
     if len(body) < 4 or count > len(body) - 4:
         raise RemoteProtocolError(Reason.MALFORMED, "a padded frame is shorter than its content")
@@ -103,7 +103,7 @@ class FrameDecoder:
         self._buffer += data
 
     def next_body(self) -> bytes | None:
-        """Return the next body, None if more bytes are needed. Or RemoteProtocolError."""
+        """Return the next body, None if more bytes are needed. Raises RemoteProtocolError."""
         while True:
             inner = self._inner
             if inner is not None and (body := inner.next_body()) is not None:

@@ -67,7 +67,7 @@ def _one_line(line: str) -> str:
 
 
 def printable(limit: int) -> Meta:
-    """Return the constraint on a field that has a name: 1 to `limit` printable characters."""
+    """Return a constraint on strings, such as names: 1 to `limit` printable characters."""
     words = f"1 to {limit} printable characters"
     return Meta(max_length=limit, pattern=_PRINTABLE, description=words)
 
@@ -111,7 +111,7 @@ def pack(instance: Any) -> Values:
 
 
 def unpack(cls: type[T], values: Values) -> T:
-    """Return a `cls` with the `values` of `pack`; other fields have defaults. Or MessageError."""
+    """Return a `cls` with `values` of `pack`, and defaults elsewhere. Raises MessageError."""
     known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
     given: dict[str, Any] = {}
     for name, value in values:

@@ -95,7 +95,7 @@ class Sessions:
         return message
 
     def send(self, message: SessionMessage) -> None:
-        """Record that `message` is sent. Raises LocalProtocolError if its session forbids it."""
+        """Record a message to send. Raises LocalProtocolError if its session does not allow it."""
         session, kind = message.session, type(message)
         state = self.state(session)
         following = SEND[state].get(kind)
