@@ -87,7 +87,7 @@ class Changes:
         self._waits, self._latest_s = dict[str, float](), -math.inf
 
     def due(self, now: Stamps, at_s: float) -> bool:
-        """Return whether to update now, at `at_s` seconds; `now` are the stamps of this look."""
+        """Return whether to update at `at_s` (in seconds), when the files have the stamps `now`."""
         last, self._last = self._last, now
         if not (changed := _changed(self._read, now)):
             self._latest_s = at_s + _LATEST_S
@@ -142,7 +142,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 
 
 def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
-    """Return `documents(texts)`; while `idle` is unset (answers are open), wait 98 % of the time."""
+    """Return `documents(texts)`; while an answer is open (`idle` not set), rest 98 % of time."""
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):
         begun_s = time.monotonic()

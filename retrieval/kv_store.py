@@ -33,7 +33,7 @@ _USUAL, _USUAL_SHARE = 2 * 10**9, 10
 
 
 def usual_limit(directory: Path) -> float:
-    """Return the default limit of stored KV in bytes: 2 GB, at most a tenth of the disk's room."""
+    """Return the default limit of stored KV in bytes: 2 GB, or a tenth of the free disk if less."""
     place = next(each for each in (directory, *directory.parents) if each.exists())
     taken = sum(path.stat().st_size for path in directory.glob("kv/*/*.safetensors"))
     return min(_USUAL, (shutil.disk_usage(place).free + taken) / _USUAL_SHARE)

@@ -1,4 +1,4 @@
-"""Find the chunks that may answer a question: by cosine, by rare words, and the newest version."""
+"""Find the chunks that may answer a question, by cosine and rare words, in the newest version."""
 
 import heapq
 import math

@@ -36,7 +36,7 @@ def composition_bits(total: int, parts: int) -> int:
 
 
 def is_subset_rank(rank: int, n: int, k: int) -> bool:
-    """Return whether a received `rank` is one of a `k`-subset of 0 … n - 1: below C(n, k)."""
+    """Return whether a received `rank` is valid for a `k`-subset of 0 … n - 1: below C(n, k)."""
     bits, k = subset_bits(n, k), min(k, n - k)
     if rank.bit_length() < bits:
         return True
@@ -49,7 +49,7 @@ def is_subset_rank(rank: int, n: int, k: int) -> bool:
 
 
 def is_composition_rank(rank: int, total: int, parts: int) -> bool:
-    """Return whether a received `rank` is one of a composition of `total` over `parts` counts."""
+    """Return whether a received `rank` is valid for compositions of `total` over `parts` counts."""
     return is_subset_rank(rank, total + parts - 1, total)
 
 

@@ -1,8 +1,8 @@
 """The messages: one set of frozen structs, the same in both directions.
 
-`encoding` turns one into bytes and back, and checks its fields then; TYPE is its code. Integers
-named `*_us` are microseconds, `step` is the index of the next answer token (0-based), a token is an
-integer.
+`encoding` turns a message into bytes and back, and checks the fields that it decodes. TYPE is the
+code of a message's type. Integers named `*_us` are microseconds, `step` is the index of the next
+answer token (0-based), a token is an integer.
 """
 
 from collections.abc import Sequence

@@ -75,7 +75,7 @@ class Sessions:
         return self._states.get(session, SessionState.NONE)
 
     def receive(self, message: SessionMessage) -> SessionMessage | None:
-        """Record a received message; return it, None if late. Raises MessageError for a fault."""
+        """Record a received message; return it, None if after our Close. Raises MessageError."""
         session, kind = message.session, type(message)
         state = self._states.get(session, SessionState.NONE)
         if state is SessionState.NONE and kind is not Open:
