@@ -1,1 +1,1 @@
-"""Faulty runs in virtual time, and what must hold in each."""
+"""Simulated runs with faults, in virtual time, and the invariants that must hold in each."""

@@ -1,4 +1,4 @@
-"""`scripts/campaign/run`: the real runtime in virtual time, on seeded models."""
+"""The command `scripts/campaign/run`: the real runtime in virtual time, with simulated models."""
 
 import time
 from typing import Annotated
@@ -70,7 +70,7 @@ def _report(outcomes: list[RunOutcome], mode: str | None, seconds: float) -> Non
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command `scripts/campaign/run` with the arguments of the process."""
     set_up_logging()
     run(app)
 

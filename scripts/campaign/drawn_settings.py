@@ -1,4 +1,4 @@
-"""Settings of an answer at random, by its mode."""
+"""Random settings of an answer, for each mode."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -123,6 +123,6 @@ _DRAWN: Mapping[str, Callable[[random.Random, Schedule, OnLoss], Settings]] = {
 
 
 def drawn_settings(chance: random.Random, mode: str, link: Schedule) -> Settings:
-    """Settings of the mode at random."""
+    """Return random settings of `mode` that fit the bandwidth of `link`."""
     on_loss: OnLoss = "wait" if chance.random() < 0.5 else "alone"
     return _DRAWN[mode](chance, link, on_loss)

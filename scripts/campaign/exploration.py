@@ -1,4 +1,4 @@
-"""Run scenarios and look for violations: what both sides decide, and how and when it ends."""
+"""Run scenarios and find violations in the decisions of both sides and in how answers end."""
 
 import asyncio
 import logging
@@ -51,14 +51,14 @@ OF_CLOUD = (
 
 
 class HangError(KeyboardInterrupt):
-    """A run was interrupted. An interrupt leaves the loop past whatever catches errors in it."""
+    """A run computed for too long. An interrupt passes the loop's handlers of other exceptions."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """One run: `violation` is None where everything held; times are virtual seconds.
+    """The result of one run: `violation` says which invariant failed, None if all held.
 
-    `slowest` is the largest part that an answer took of the time in which it must end.
+    `duration_s` is in virtual seconds. `slowest` is an answer's largest share of its time limit.
     """
 
     mode: str
@@ -70,7 +70,7 @@ class RunOutcome:
 
 
 def explore(seeds: Iterable[int], mode: str | None = None) -> list[RunOutcome]:
-    """The outcomes of the scenarios of these seeds, in their order; of all modes or of one."""
+    """Return the outcomes of the scenarios of `seeds`, in order, in `mode` (None: all modes)."""
     return [explore_one(Scenario.draw(seed, mode)) for seed in seeds]
 
 
@@ -86,8 +86,8 @@ def explore_many(
 ) -> list[RunOutcome]:
     """Run the scenarios of the seeds `seed` … `seed + runs - 1`, on as many cores as there are.
 
-    They are of all modes, or of one. `on_progress` gets the number of runs done. What a run does
-    depends on its seed alone, not on the process or the order it is run in.
+    They are of `mode`, or of all modes if it is None. `on_progress` gets the number of runs done. A
+    run depends on its seed alone, not on the process or the order in which runs are made.
     """
     end = seed + runs
     batches = [range(first, min(first + BATCH, end)) for first in range(seed, end, BATCH)]
@@ -113,7 +113,7 @@ def _be_quiet() -> None:
 
 
 def explore_one(scenario: Scenario) -> RunOutcome:
-    """Run one scenario. A failure of any kind is a violation: none is expected."""
+    """Run one scenario; an exception of any kind is a violation in the outcome."""
 
     async def outcome() -> RunOutcome:
         answers = await observe(scenario)
@@ -136,10 +136,10 @@ Disturb = Callable[["Stage"], Coroutine[Any, Any, None]]
 
 
 async def observe(scenario: Scenario, disturb: Disturb | None = None) -> "list[Observed]":
-    """All answers of a scenario, in the order of its requests; raises where something is wrong.
+    """Return a scenario's answers, in the order of its requests. Raises ViolationError and others.
 
-    `disturb` runs beside them and may do what no honest side does: what one side then says of the
-    other is no violation. Use it inside `dragonrt.testing.loop.run`.
+    `disturb` runs at the same time and may act as a dishonest side; one side's complaints about the
+    other then are no violation. Call inside `dragonrt.testing.loop.run`.
     """
     return await Stage(scenario, disturb).observed()
 
@@ -168,10 +168,10 @@ def _limited() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Observed:
-    """One answer, as the device's records tell it: all of it, and session by session.
+    """One answer, as the device's trace records it: the whole answer, and each session of it.
 
-    `error` is what it failed with, where a scenario leaves it no other way; `slowness` the part
-    that it took of the time in which it must end.
+    `error` is what it failed with, if the scenario makes it fail; `slowness` is the share of its
+    time limit that it took.
     """
 
     request: Request
@@ -186,11 +186,11 @@ class Observed:
 
     @property
     def answer(self) -> Answer:
-        """Return the answer so far."""
+        """Return the device's Answer, with all events so far."""
         return self.asking.answer
 
     def take(self, record: events.Record) -> None:
-        """Count an event in the whole answer and in its session."""
+        """Add a record of the device's trace to the whole answer and to its current session."""
         event = record.event
         if isinstance(event, events.AnswerOpened):
             self.sessions.append(Taking(self.request.settings, event.accepted))
@@ -222,7 +222,7 @@ class _Clouds:
 
 
 class Stage:
-    """One run of a scenario, and all that takes part in it; made inside its loop."""
+    """One run of a scenario, with its simulated sides and links; made in the run's event loop."""
 
     def __init__(self, scenario: Scenario, disturb: Disturb | None = None) -> None:
         self._scenario = scenario
@@ -238,7 +238,7 @@ class Stage:
         self._all_answered = asyncio.Barrier(len(scenario.schedules))
 
     async def unchecked(self) -> list[Observed]:
-        """All answers of the scenario."""
+        """Run the scenario; return its answers, without checking invariants."""
         try:
             async with asyncio.timeout(LONGEST_RUN_S):
                 await self._ask_all()
@@ -252,7 +252,7 @@ class Stage:
         return [self.answers[number] for number in sorted(self.answers)]
 
     async def observed(self) -> list[Observed]:
-        """All answers of the scenario, checked."""
+        """Run the scenario; return its answers, or raise ViolationError if an invariant fails."""
         answers = await self.unchecked()
         for each in answers:
             if each.device is not None:
@@ -326,7 +326,7 @@ class Stage:
         return SimulatedContext(model, stalled_s)
 
     def fault(self, until_s: float) -> None:
-        """Something is wrong until then: answers need not end before."""
+        """Note a fault until `until_s`: the time limits of answers begin after the last fault."""
         self._healed_s = max(self._healed_s, until_s)
 
     # What they do.

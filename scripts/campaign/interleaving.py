@@ -1,9 +1,9 @@
-"""One answer without a clock: of all that may happen next, the seed picks what does.
+"""Run one answer without a clock: a seed chooses which of the possible inputs comes next.
 
-In virtual time the order of things follows from delays, so some orders never come about. Here the
-modes alone stand against one another: each message, each work's end, each cut of a connection and
-each new session is an input that is ready, and any of them may be the next. Only the messages from
-one side to another keep their order. Nobody's timeouts runs out.
+In virtual time the order of inputs follows from delays, so some orders never occur. Here the modes
+run without driver or network: each message, each finished work, each cut of a connection and each
+new session is an input that is ready, and any of them may be the next. Only messages from one side
+to another keep their order. No timeout runs out.
 """
 
 import random
@@ -63,7 +63,7 @@ class _Machine:
 
 
 class Interleaving:
-    """The answer to one request of a scenario, between the machines of its mode."""
+    """The answer to one request, with the inputs of both sides' modes in a random order."""
 
     def __init__(self, scenario: Scenario, request: Request) -> None:
         self._chance = random.Random(f"order {scenario.mode} {scenario.seed}")
@@ -79,7 +79,7 @@ class Interleaving:
         self._now = 0.0
 
     def run(self) -> None:
-        """From the first input to the answer's end; ViolationError where something is wrong."""
+        """Run the answer to its end. Raises ViolationError if none comes or an invariant fails."""
         for name in self._scenario.clouds:
             self._join(name)
         while self._device.finish is None:

@@ -1,4 +1,4 @@
-"""What must hold of an answer in every mode, told by both sides' records."""
+"""What must hold of an answer in every mode, checked by the traces of both sides."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,16 +37,16 @@ EXPECTED = frozenset({NoticeKind.BACK, NoticeKind.LATE})
 
 
 class ViolationError(DragonError):
-    """Something that must hold did not; the line says what."""
+    """An invariant does not hold; the text says which one."""
 
 
 @dataclass(slots=True)
 class Taking:
-    """One side's part in one session of an answer, or the device's in all of them.
+    """The events of one side in one session of an answer, or of the device in all sessions.
 
-    `changes` has the steps from which on the device was alone (True) or together again, `given` the
-    tokens that the cloud decided by itself, `heard` the kinds of messages that came. A device that
-    is alone by its own definition of the text, because it was led away, is not counted as alone.
+    `changes` has the steps at which the device became alone (True) or joined again, `given` the
+    tokens that the cloud decided by itself, `heard` the types of messages that came. A device that
+    decides alone since it found the cloud steering (`parted`) is not counted as alone.
     """
 
     settings: Settings
@@ -61,7 +61,7 @@ class Taking:
     parted: bool = False
 
     def take(self, event: events.Event) -> None:
-        """Add an event; raises ViolationError at once for one that must not be."""
+        """Add an event. Raises ViolationError if the event itself breaks an invariant."""
         reached = self.accepted + len(self.decided)
         match event:
             case events.TokenDecided():
@@ -91,7 +91,7 @@ class Taking:
                 )
 
     def course(self, members: Mapping[str, float]) -> Attendance:
-        """Return who took part where; as at the end, behind an answer that was given up."""
+        """Return who took part in each step; steps not decided have those of the last step."""
         alone_at = dict(self.changes)
         is_alone: list[bool] = []
         for step in range(self.accepted + len(self.decided) + 1):
@@ -119,11 +119,11 @@ def check(
     honest: bool = True,
     quiet: bool = True,
 ) -> None:
-    """Raises ViolationError unless both sides' parts of an answer are what they must be.
+    """Raise ViolationError unless an answer's text, messages, end and notices are as they must be.
 
-    `device` has all that the device says, `sessions` the same for each session, and `clouds` what
-    the clouds say of theirs. An answer that was `given_up` may be incomplete, and sides that are
-    not `honest` may be complained of. Where it is `quiet`, nothing but the scenario disturbs it.
+    `device` has the device's events of the whole answer, `sessions` those of each session, `clouds`
+    those of the clouds. If `given_up`, the answer may be incomplete. If not `honest`, notices may
+    complain of a side. If `quiet`, only the scenario's own faults may disturb the answer.
     """
     if device.decided != answer.tokens:
         raise ViolationError("the device shows another text than it decided")

@@ -1,9 +1,8 @@
-"""What a device's connection says: bytes that are recorded and read, and a cloud that lies.
+"""What a device sends on a connection, recorded and counted, and a cloud that lies.
 
-What is read is counted by the messages themselves, and knows nothing of the ledger's rules. The
-cloud keeps the protocol and lies about what its model says (SPEC 1.11): its machine is the honest
-one, its messages are real and its hashes right. It listens on loopback, and keeps what devices tell
-it.
+Counts come from the messages themselves and use no rule of the ledger. The cloud keeps the protocol
+and lies about its model's predictions (SPEC 1.11): its mode is the honest one, its messages are
+real and its hashes right. It listens on loopback, and keeps what devices send.
 """
 
 import asyncio
@@ -40,7 +39,7 @@ WITHOUT_WORDS = (*wire.CONNECTION_MESSAGES, Coefficients, wire.Conclude)
 
 
 class RecordingStream(Layer):
-    """A stream whose bytes are appended to a tape each way."""
+    """A stream that appends all sent and received bytes to the arrays `sent` and `received`."""
 
     def __init__(self, stream: Stream, sent: bytearray, received: bytearray) -> None:
         super().__init__(stream)
@@ -59,7 +58,7 @@ class RecordingStream(Layer):
 
 
 def messages(data: bytes) -> Iterator[wire.Message]:
-    """Yield the messages of a connection's bytes; a last one that is cut off is left out."""
+    """Yield the messages in a connection's bytes, without the last one if it is incomplete."""
     frames = FrameDecoder(2 * MAX_PAYLOAD)
     frames.feed(data)
     while (body := frames.next_body()) is not None:
@@ -68,9 +67,9 @@ def messages(data: bytes) -> Iterator[wire.Message]:
 
 @dataclass(slots=True)
 class Read:
-    """What was read: bytes of text, `tokens` in their order, and how many of the rest.
+    """What messages disclose: bytes of question and history, `tokens` in order, and other counts.
 
-    `texts` are those of opening messages, of which there were `opened`.
+    `texts` are the prompts, instructions and turns of the `opened` Open messages.
     """
 
     question: int = 0
@@ -82,9 +81,9 @@ class Read:
     opened: int = 0
 
     def take(self, message: wire.Message, code: Codec | None = None) -> None:
-        """Read a message; `code` decodes its distributions, None takes them as they are.
+        """Count what a message discloses. With `code`, its payload is decoded and checked.
 
-        Raises ValueError for one of an unknown type, CodecError for a wrong payload.
+        Raises ValueError for a message of an unknown type, CodecError for a wrong payload.
         """
         match message:
             case wire.Open():
@@ -114,7 +113,7 @@ class Read:
                 raise ValueError(f"nothing is known of a {type(message).__name__}")
 
     def others(self, marker: Sequence[int]) -> int:
-        """Return how many tokens are none of the marker's."""
+        """Return how many of `tokens` are not in `marker`."""
         return sum(token not in marker for token in self.tokens)
 
 
@@ -124,7 +123,10 @@ Says = Callable[[Sequence[int]], tuple[Mapping[int, float], float]]
 
 @dataclass(frozen=True)
 class Leading:
-    """A model that forces a beginning with these probabilities, then lets the device go on."""
+    """A lying model that forces the tokens `begins` (each with probability `sure`), then none.
+
+    Its relevance h̃ is `at_first` while it forces tokens, and `then` after them.
+    """
 
     begins: Sequence[int]
     sure: float
@@ -140,7 +142,7 @@ class Leading:
 
 @dataclass
 class Speaking(BackendSession):
-    """A model that says what `says` does, at once."""
+    """A backend session that predicts what the function `says` returns, after `seconds`."""
 
     says: Says
     vocabulary: int
@@ -176,7 +178,7 @@ class Speaking(BackendSession):
 
 
 def speaking(side: Side, says: Says, size: int, seconds: float, *sinks: Sink) -> SimulatedSide:
-    """Return a side whose model of that vocabulary says that, and takes so long."""
+    """Return a simulated side that predicts by `says`, over `size` tokens, in `seconds` each."""
     script, context = Script(1, size), partial(Speaking, says, size, seconds)
     return SimulatedSide(
         side, lambda _: script, make_context=lambda model, delay: context(), sinks=sinks
@@ -185,10 +187,10 @@ def speaking(side: Side, says: Says, size: int, seconds: float, *sinks: Sink) ->
 
 @dataclass(slots=True)
 class LyingCloud:
-    """A lying cloud that listens on `port`; `heard` is all that it was told.
+    """A lying cloud that listens on `port`; `heard` counts all that devices sent to it.
 
-    It ends the next connection that tells it `leaves_after` tokens of one session. `present` is set
-    while a device is connected.
+    It cuts the next connection on which it gets `leaves_after` target tokens of one session.
+    `present` is set while a device is connected.
     """
 
     port: int
@@ -225,7 +227,7 @@ class _Hearing(RecordingStream):
 
 @asynccontextmanager
 async def lying_cloud(model: LanguageModel, says: Says, port: int = 0) -> AsyncIterator[LyingCloud]:
-    """Listen as a cloud that has that model, until the context ends."""
+    """Yield a cloud on `port` (0: any) that predicts by `says`, until the context ends."""
     cloud = LyingCloud(port)
     many = CloudLimits(device_rate=1e6)
     side = speaking("cloud", says, model.vocabulary, 0.0)

@@ -1,15 +1,15 @@
-"""How soon an answer must end once nothing goes wrong any more: the bound of liveness.
+"""How soon an answer must end after the last fault: the bound of liveness.
 
-After the last fault is over, an answer may first have to find that out, and then to be decided:
+After the last fault, an answer may first have to notice the fault, and then to be decided:
 
-- A connection that died without a word is given up after `silence_s`, at the next probe. A dial
-  that begins on a dead or stalled connection ends after `handshake_s`. A lost connection is dialled
+- A connection that died silently is given up after `silence_s`, at the next probe. A dial that
+  begins on a dead or stalled connection ends after `handshake_s`. A lost connection is dialled
   again after its back-off, which has doubled with each dial that failed.
-- A model that stands still for ever is given up after `answer_s`. Only then does that count: who
-  waits for so long although all is well has missed something that came.
+- A model that never returns is given up after `answer_s`. This counts only in that case: a side
+  that waits for so long without a fault has missed an input that came.
 - Both sides then prepare, a cloud few questions of a device at a time, and decide at least one
   token for every turn of the mode (below).
-- A complete answer waits `rejoin_s` at most for what the other side says of it.
+- A complete answer waits `rejoin_s` at most for the other side's Close.
 
 Delays of models and preparations are at most twice their mean, messages travel at most the latency
 plus its jitter, behind whatever else is queued on the link.
@@ -33,7 +33,7 @@ SLOWEST = 2.0
 
 
 def bound_s(scenario: Scenario, request: Request) -> float:
-    """The virtual seconds in which an answer ends, counted from the last fault and its start."""
+    """Return in how many virtual seconds after its start and all faults an answer must end."""
     links, stall = scenario.schedules[request.device], scenario.stall
     recovery_s = max(_recovery_s(scenario, link) for link in links)
     if stall is not None and stall.length_s == FOR_EVER_S:
@@ -49,14 +49,14 @@ def bound_s(scenario: Scenario, request: Request) -> float:
 
 
 def may_seem_mute(scenario: Scenario, request: Request) -> bool:
-    """Whether drafts of answers on one slow link may keep a cloud's first word back too long."""
+    """Return whether drafts on a slow link may delay a cloud's first message beyond `mute_s`."""
     messages = sum(pace(each.settings).messages for each in _beside(scenario, request))
     links = scenario.schedules[request.device]
     return max(_trip_s(scenario, link, messages) for link in links) > scenario.timeouts.mute_s
 
 
 def longest_absence_s(scenario: Scenario) -> float:
-    """The longest that a cloud may be away, or do nothing, by all that goes wrong in a row."""
+    """Return the longest time that a cloud may be away or idle if all faults follow each other."""
     return max(
         _absence_s(scenario, link) + _recovery_s(scenario, link)
         for links in scenario.schedules

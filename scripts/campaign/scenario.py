@@ -1,4 +1,4 @@
-"""What happens in one simulated run: the links, the speeds, what is asked and what goes wrong."""
+"""A simulated run: its links, the speeds of its sides, its requests and its faults."""
 
 import random
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ PATIENCES = (USUAL, replace(USUAL, answer_s=300.0))
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One answer that is asked for, `start_s` seconds into the run.
+    """One question to answer, asked `start_s` seconds after the run began.
 
     After `end_s` seconds it is given up: cancelled as a task or, if `stops`, asked to end.
     """
@@ -58,10 +58,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ModelStall:
-    """The forward of that number of an answer takes `length_s` longer, or for ever.
-
-    It is the device's, or the first cloud's.
-    """
+    """Makes forward number `forward` of the device or first cloud `length_s` longer, or endless."""
 
     side: Side
     forward: int
@@ -70,10 +67,10 @@ class ModelStall:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A run that its mode and seed repeat exactly.
+    """A simulated run: `mode` and `seed` determine all that happens in it.
 
-    `schedules` has for each device the links to the clouds, of which `weights` says how many there
-    are: one but for federated workers.
+    `schedules` has for each device a link to every cloud. `weights` has an entry per cloud: one,
+    but several in mode `federated`.
     """
 
     mode: str
@@ -91,7 +88,7 @@ class Scenario:
 
     @classmethod
     def draw(cls, seed: int, mode: str | None = None) -> "Scenario":
-        """Return the scenario of this seed, of any mode or this one: half have faults."""
+        """Return the scenario of `seed` in `mode` (None: any mode); about half have faults."""
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
@@ -106,7 +103,7 @@ class Scenario:
 
     @classmethod
     def draw_plain(cls, seed: int, mode: str | None = None) -> "Scenario":
-        """The same with a few tokens and no documents."""
+        """Return the scenario of `draw` with a small vocabulary and without documents."""
         mode = mode or random.Random(f"mode {seed}").choice(tuple(MODES))
         chance = random.Random(f"{mode} {seed}")
         workers = chance.choice((2, 2, 3, 4)) if MODES[mode].several else 1
@@ -140,20 +137,20 @@ class Scenario:
 
     @property
     def clouds(self) -> dict[str, float]:
-        """The weights of the clouds by their names."""
+        """Return the weight of each cloud, by name: "cloud", or "worker 0", "worker 1" and on."""
         if len(self.weights) == 1:
             return {"cloud": self.weights[0]}
         return {f"worker {number}": weight for number, weight in enumerate(self.weights)}
 
     @property
     def vocabulary(self) -> int:
-        """The number of tokens of every model."""
+        """Return the size of all models' vocabulary, in tokens."""
         return self.requests[0].script.vocabulary
 
     def texts(self, request: Request, side: Side) -> list[list[int]]:
-        """The documents of one side: what the answer might be, but for some tokens.
+        """Return one side's documents: a likely answer, twice, with a tenth of its tokens random.
 
-        So what is looked up in them comes true at times.
+        So drafts that are copied from the documents are accepted at times.
         """
         if not self.documents:
             return []
@@ -172,27 +169,27 @@ class Scenario:
 
     @property
     def faulty(self) -> bool:
-        """Whether something breaks a connection or holds a model up too long."""
+        """Return whether a fault breaks a connection, or delays a model for over a second."""
         faults = any(link.faults for links in self.schedules for link in links)
         stalled = self.stall is not None and self.stall.length_s > 1.0
         return faults or stalled or self.killed_s is not None
 
     def resources(self, request: Request) -> Resources:
-        """What the device brings along."""
+        """Return the Resources of the device for a request."""
         found: Resources = scripted_resources(
             request.settings, self.vocabulary, self.clouds, timeouts=self.timeouts
         )
         return found
 
     def models(self, request: Request) -> Models:
-        """What every side says in this answer, as its oracle asks."""
+        """Return every side's model in this answer, by the side's name, as the oracle uses them."""
         return {
             name: ScriptedModel("device" if name == "device" else "cloud", script)
             for name, script in self.scripts(request).items()
         }
 
     def scripts(self, request: Request) -> Mapping[str, Script]:
-        """What each side's model follows in this answer."""
+        """Return the Script that every side's model follows in this answer, by the side's name."""
         script = request.script
         if len(self.weights) == 1:
             return {"device": script, "cloud": script}
@@ -205,7 +202,7 @@ class Scenario:
 def drawn_link(
     seed: int, *, cuts: int = 0, stalls: bool = False, half_open: bool = False
 ) -> Schedule:
-    """Return the schedule of this seed, with `cuts` connections that end early."""
+    """Return a random link of `seed`, with `cuts` connections that end early and other faults."""
     chance = random.Random(seed)
     latency_s = chance.choice(LATENCIES_S)
     faults: list[Fault | None] = [_cut(chance) for _ in range(cuts)]

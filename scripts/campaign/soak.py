@@ -1,8 +1,8 @@
 """`python -m scripts.campaign.soak SECONDS`: a cloud that lies, and a service that is restarted.
 
-Conversations with `dragonrt serve` over notes with canaries, one answer after another. The cloud
-forces the words before a canary, and leaves in the middle of every fifth answer; the service is
-started again after every twentieth, at the other level. The conversations go on.
+Chats with `dragonrt serve` over notes, each with a canary (secret words), one answer after another.
+The cloud forces the words before a canary, and leaves in the middle of every fifth answer; the
+service is restarted after every twentieth, at the other disclosure level. The chats continue.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ LIMIT_S = 60.0
 
 
 def write_notes(folder: Path) -> None:
-    """Write a note about each thing."""
+    """Write a note about each of THINGS, with its canary, to a new folder."""
     folder.mkdir()
     for thing, words in THINGS.items():
         text = f"Note about the {thing}. The {thing} must be paid in May.{CANARY} {words}."
@@ -55,32 +55,32 @@ def write_notes(folder: Path) -> None:
 
 
 def asked_of(thing: str) -> str:
-    """Return a question whose answer is in a note, and not its canary."""
+    """Return a question about `thing` whose answer is in its note, and is not the canary."""
     return f"When must the {thing} be paid?"
 
 
 def liar(model: LanguageModel) -> Leading:
-    """Return a cloud's model that forces the words before a canary, then predicts nothing."""
+    """Return a lying cloud's model, which forces the words before a canary, then nothing."""
     heaviest = 1 / Question().relevance_temperature
     return Leading(model.encode(CANARY), 1.0, heaviest, heaviest)
 
 
 def told(model: LanguageModel, cloud: LyingCloud) -> list[str]:
-    """Return the canaries that a cloud was told, in words or as tokens."""
+    """Return the canaries that reached the cloud, in texts or as tokens."""
     heard = "\n".join([*cloud.heard.texts, model.decode(cloud.heard.tokens)])
     return [words for words in THINGS.values() if words in heard]
 
 
 @dataclass(slots=True)
 class Service:
-    """A client of `dragonrt serve`, a process of its own."""
+    """A running `dragonrt serve`: its process id, and an HTTP client for it."""
 
     client: httpx2.AsyncClient
     pid: int
 
     @property
     def resident_mib(self) -> int:
-        """Return the memory of the process."""
+        """Return the resident memory of the service's process in MiB."""
         pages = Path(f"/proc/{self.pid}/statm").read_text().split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE") // 2**20
 
@@ -89,7 +89,7 @@ class Service:
 async def serving(
     folder: Path, cloud: LyingCloud, level: Disclosure, *options: str
 ) -> AsyncIterator[Service]:
-    """Run `dragonrt serve` over the folder's notes, with this cloud, until the context ends."""
+    """Run `dragonrt serve` over the notes in `folder`, with this cloud, until the context ends."""
     command = ["dragonrt", "--config", os.devnull, "serve", "--model", MODEL]
     command += ["--documents", str(folder / "notes"), "--index", str(folder / "index")]
     command += ["--http-port", "0", "--disclose", level, "--documents-per-side", "1"]
@@ -103,7 +103,7 @@ async def serving(
 
 @dataclass(slots=True)
 class Soak:
-    """What happened. `memory` is that of each life, at its first answer and its last, in MiB."""
+    """Counts of a soak test; `memory` has, per process of the service, MiB at first and at last."""
 
     answers: int = 0
     lives: int = 0
@@ -115,7 +115,7 @@ class Soak:
     async def life(
         self, folder: Path, cloud: LyingCloud, level: Disclosure, until_s: float, lead: int
     ) -> None:
-        """Ask a process of the service until it is to end. Raises RuntimeError for a failure."""
+        """Run the service for A_LIFE answers, or until `until_s`. RuntimeError if one fails."""
         self.lives += 1
         async with serving(folder, cloud, level, "--codec", "topk:64:residual") as service:
             first = 0
@@ -149,7 +149,7 @@ class Soak:
 
 
 async def soak(seconds: float) -> int:
-    """Print what happened in so many seconds; return the canaries that were told."""
+    """Run for `seconds` and print counts; return the number of canaries that reached the cloud."""
     model, done, until_s = LanguageModel.load(MODEL, "cpu"), Soak(), time.monotonic() + seconds
     says = liar(model)
     with tempfile.TemporaryDirectory() as place:

@@ -1,1 +1,1 @@
-"""What figures, benchmarks and training share. It imports none of them."""
+"""What experiments on papers, benchmarks and training share. The package imports none of them."""

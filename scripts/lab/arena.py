@@ -1,7 +1,7 @@
-"""The one way to get an answer in figures and benchmarks.
+"""Ask questions in experiments and benchmarks: the one way to get an answer there.
 
-An arena is a device that is connected to the other sides of its answers: a cloud, or several
-workers; in virtual time, or in real processes (`model_sides.LoadedSide`).
+An arena is a device that is connected to the other sides of its answers, a cloud or several
+workers, either in virtual time or in real processes (`model_sides.LoadedSide`).
 """
 
 import asyncio
@@ -46,14 +46,14 @@ from dragonrt.traces.file import Sink
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A connected device; `rate(time)` is the uplink's true bit/s, which controllers see."""
+    """A device connected to clouds; `rate(time)` is the uplink's true bit/s, for controllers."""
 
     side: Prefiller
     connectors: Mapping[str, Connector]
     rate: Callable[[float], float] | None = None
 
     async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:
-        """Return the answer; `trained` are fields of the resources, such as heads for the pair.
+        """Return the answer; `trained` replaces fields of the Resources, such as trained heads.
 
         Raises DragonError if this side cannot answer.
         """
@@ -63,7 +63,7 @@ class Arena:
         )
 
     def resources(self, settings: Settings, **trained: Any) -> Resources:
-        """Return what this side brings to an answer."""
+        """Return the Resources of the device in an answer, with the fields `trained` replaced."""
         others = {name: counterpart(1.0, hosts) for name, hosts in self.connectors.items()}
         resources: Resources = entry_of(settings).prepare(self.side, others, settings)
         rate: Any = {"rate": self.rate} if isinstance(resources, SpeculativeResources) else {}
@@ -72,14 +72,14 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class RealArena(Arena):
-    """A device of a real process."""
+    """An Arena whose device is a real side with a model, in real time."""
 
     side: LocalSide
 
     async def ask_each(
         self, prompts: Sequence[str], question: Question, settings: Settings
     ) -> list[Given]:
-        """Return the answers to prompts, each asked whole, without history, one after another."""
+        """Return an answer to each prompt, one after another, each without history or parts."""
         question = replace(question, parts="off")
         answers = []
         for prompt in prompts:
@@ -90,7 +90,7 @@ class RealArena(Arena):
 
 
 def emulated(link: LinkProfile, seed: int = 0) -> Callable[[Stream], Stream]:
-    """Return what makes a device's streams as slow as the link."""
+    """Return a wrapper that delays a device's streams as the emulated link `link` does."""
     return lambda stream: EmulatedStream(stream, *link.models("device", seed))
 
 
@@ -101,7 +101,7 @@ def scripted(
     sinks: tuple[Sink, ...] = (),
     make_model: Callable[[Side, Script], SimulatedModel] = ScriptedModel,
 ) -> SimulatedSide:
-    """Return a side that answers by its script, each forward in so many seconds."""
+    """Return a simulated side whose predictions follow `script`; a forward takes `forward_s`."""
     return SimulatedSide(
         side,
         lambda _: script,
@@ -113,7 +113,7 @@ def scripted(
 
 @dataclass(frozen=True, slots=True)
 class Acceptances:
-    """Which drafts become target tokens: one entry per step and side."""
+    """Whether the draft of each step equals the target token, given for each side."""
 
     device: tuple[bool, ...]
     cloud: tuple[bool, ...]
@@ -124,10 +124,10 @@ VOCABULARY = 64
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceModel(SimulatedModel):
-    """A draft is the target if `accepted` says so, else another token.
+    """A simulated model whose draft of a step is the target token exactly if `accepted` says so.
 
-    For temperature 0 and equal weights. The target after a prefix follows from its hash. A rejected
-    side gives it 0.4 and a token of its own 0.6, which loses against 0.4 twice and 0.4 and 1.
+    Use it at temperature 0 with equal weights. The target follows from the prefix hash. A rejected
+    draft has probability 0.6 and the target 0.4: in the mixture the target still is the likeliest.
     """
 
     side: Side
@@ -151,10 +151,10 @@ JITTER_PERIOD_S = 20 * math.pi
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds per draft on either side and, without the jitter, of a round trip.
+    """The speed of a simulated pair: seconds per draft of each side, and per round trip.
 
-    The one-way delay swings sinusoidally by `jitter` of itself; an answer is asked for `start_s`
-    seconds into the swing.
+    The one-way delay swings sinusoidally by the fraction `jitter`; the question is asked `start_s`
+    seconds after the swing began.
     """
 
     device_s: float
@@ -165,7 +165,7 @@ class Pace:
 
     @property
     def forward_s(self) -> dict[Side, float]:
-        """Seconds per draft of each side."""
+        """Return the seconds per draft of each side."""
         return {"device": self.device_s, "cloud": self.cloud_s}
 
     @property
@@ -185,10 +185,10 @@ async def linked(
     link: LinkProfile | None = None,
     link_seed: int = 0,
 ) -> AsyncIterator[Arena]:
-    """Yield `device` with a link of its own to each of `clouds`, all in this process.
+    """Yield an Arena of `device`, with one link to each of `clouds`, all in this process.
 
-    Links do not fail; without `link` they take no time. `link_seed` draws the jitter and the
-    course of the rates; a controller sees the first link's true rate.
+    Links do not fail; without `link` they take no time. `link_seed` draws the jitter and the rates
+    over time; a controller sees the first link's true rate.
     """
     serving = [SimulatedCloud(cloud) for cloud in clouds]
     names = ["cloud"] if len(clouds) == 1 else [f"worker {each}" for each in range(len(clouds))]
@@ -206,9 +206,9 @@ async def linked(
 
 
 def streamed_s(tokens: int, forward_s: float, rtt_s: float) -> float:
-    """Return when a device has so many tokens of an answer that the cloud streams alone.
+    """Return when a device has the first `tokens` tokens that a cloud alone streams, in seconds.
 
-    Reading the prompt gives the first one, as wherever answers are simulated.
+    Reading the prompt gives the first token, so that token takes no forward of its own.
     """
     return rtt_s + (tokens - 1) * forward_s
 
@@ -222,7 +222,7 @@ def played(
     link_seed: int = 0,
     start_s: float = 0.0,
 ) -> Given:
-    """Return one answer in virtual time, asked for `start_s` after the sides were connected."""
+    """Return an answer in virtual time, asked `start_s` seconds after the sides were connected."""
 
     async def answer() -> Given:
         async with linked(device, clouds, link, link_seed) as arena:
@@ -233,7 +233,7 @@ def played(
 
 
 def replayed(acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int) -> Given:
-    """Return an answer of as many tokens as there are acceptances, with no stop or following."""
+    """Return an answer with a token per entry of `acceptances`, in mode `dragon` without follow."""
     script = Script(0, vocabulary=VOCABULARY)
     accepted = {"device": acceptances.device, "cloud": acceptances.cloud}
     return played(
@@ -256,5 +256,5 @@ def replayed(acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_a
 def replayed_ms(
     acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int
 ) -> float:
-    """Return milliseconds per token between the first and the last of such an answer."""
+    """Return the milliseconds per token of `replayed`, from the first token to the last."""
     return 1e3 * (replayed(acceptances, aggregator, pace, run_ahead).between_s or 0.0)

@@ -1,4 +1,4 @@
-"""What every benchmark shares: it yields rows, of which tables and a JSON record are made."""
+"""What all benchmarks share: rows of results become tables and a JSON record."""
 
 import inspect
 import json
@@ -28,14 +28,14 @@ status = messages.status("")
 
 
 def progress(text: str) -> None:
-    """Show on stderr what is being measured."""
+    """Show `text` on stderr while a benchmark runs, in place of the text before."""
     status.update(text)
 
 
 def benchmark(
     *tables: Mapping[str, str], note: str
 ) -> Callable[[Callable[P, Iterator[Row]]], Callable[P, None]]:
-    """Make a command of a function that yields rows: it prints them and writes their record.
+    """Return a decorator for functions that yield rows: a call prints tables and writes a record.
 
     A table maps headings to formats of a row's values, and shows the rows that have all of these.
     The last line of the output is the record as JSON.
@@ -59,7 +59,7 @@ def benchmark(
 
 
 def measured(command: Callable[..., None], **options: Any) -> list[Row]:
-    """Return a benchmark's rows without a record of them."""
+    """Return the rows of a function that `benchmark` decorated, without printing or writing."""
     return list(inspect.unwrap(command)(**options))
 
 
@@ -69,7 +69,7 @@ def series(samples: Sequence[float]) -> dict[str, Any]:
 
 
 def interval(name: str, value: str = "mean", digits: int = 2) -> str:
-    """Return the format of an estimate in a table: the statistic and its interval."""
+    """Return the format of a table's cell: column `name`'s statistic `value` and its interval."""
     of = f"{{{name}[%s]:.{digits}f}}"
     return f"{of % value} ({of % 'low'}-{of % 'high'})"
 
@@ -81,7 +81,7 @@ def record(
     note: str,
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return everything there is to know of a run, its tables as text."""
+    """Return a benchmark's record: environment, options, tables as text, and all rows."""
     shown = [{"headings": list(table), "rows": list(_cells(table, rows))} for table in tables]
     return {
         "benchmark": name,
@@ -95,7 +95,7 @@ def record(
 
 
 def write(made: Mapping[str, Any]) -> None:
-    """Print a record, its tables first, and write it to its file."""
+    """Print a record, tables first, and write it to `bench/NAME.json` in RESULTS."""
     for each in made["tables"]:
         gap = 2 if len(each["headings"]) < 10 else 1
         table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="dim")
@@ -117,7 +117,7 @@ def write(made: Mapping[str, Any]) -> None:
 
 
 def environment() -> dict[str, Any]:
-    """Return the machine, the versions, the date and the command of this process."""
+    """Return machine, versions, date and command of this process, for a record."""
     return {
         "machine": {
             "processor": _processor(),

@@ -30,12 +30,12 @@ class Interval:
     count: int
 
     def map(self, increasing: Callable[[float], float]) -> "Interval":
-        """Return the interval of that increasing function of the statistic."""
+        """Return the interval of `increasing`, a function, applied to the statistic and bounds."""
         value, low, high = map(increasing, (self.value, self.low, self.high))
         return replace(self, value=value, low=low, high=high)
 
     def to_json(self) -> dict[str, float | int]:
-        """Return it for JSON, with six significant digits."""
+        """Return the statistic, its interval and `count` for JSON, with six significant digits."""
         numbers = {self.statistic: self.value, "low": self.low, "high": self.high}
         return {name: significant(value, 6) for name, value in numbers.items()} | {
             "count": self.count
@@ -43,12 +43,12 @@ class Interval:
 
 
 def significant(value: float, digits: int) -> float:
-    """Return the number rounded to so many significant digits."""
+    """Return `value` rounded to `digits` significant digits."""
     return float(f"{value:.{digits}g}")
 
 
 def estimate(samples: Sequence[float], statistic: Statistic = "median") -> Interval:
-    """Return the statistic and the percentile interval of that of 2000 resamples (Efron 1979).
+    """Return a statistic with its percentile interval, from 2000 resamples (Efron 1979).
 
     The same samples give the same interval. Raises DragonError if there is no sample.
     """
@@ -56,16 +56,16 @@ def estimate(samples: Sequence[float], statistic: Statistic = "median") -> Inter
 
 
 def paired(statistic: Callable[..., Any], *samples: Sequence[float]) -> Interval:
-    """Return a statistic of columns that belong together, resampled by rows as in `estimate`.
+    """Return a statistic of several columns, whose rows are resampled together as in `estimate`.
 
-    `statistic` takes the columns and the axis of the samples. A ratio of sums is one: its
+    `statistic` is called with the columns and the axis of the samples; an example is `ratio`, whose
     interval is not that of the mean of ratios. Raises DragonError if there is no sample.
     """
     return _bootstrapped("mean", statistic, *samples)
 
 
 def ratio(sums: Any, counts: Any, axis: int = 0) -> Any:
-    """Return the ratio of the resampled sums, for `paired`; 0 where the divisor is 0."""
+    """Return the sum of `sums` over the sum of `counts`, for `paired`; 0 if the divisor is 0."""
     above, below = sums.sum(axis=axis), counts.sum(axis=axis)
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
@@ -85,7 +85,7 @@ def _bootstrapped(name: Statistic, of: Callable[..., Any], *samples: Sequence[fl
 
 
 def share(right: Sequence[float]) -> Interval:
-    """Return the share of successes with its 95 % interval (Wilson 1927), wide where few tried."""
+    """Return the share of successes (1 of 0 or 1) with its 95 % interval (Wilson 1927)."""
     count, z = len(right), 1.96
     value = float(np.mean(right))
     middle, spread = value + z**2 / (2 * count), value * (1 - value) / count
@@ -95,7 +95,7 @@ def share(right: Sequence[float]) -> Interval:
 
 
 def exactly(value: float) -> Interval:
-    """Return a number that was not estimated as an interval."""
+    """Return an Interval of zero width, for a number that is known and not estimated."""
     return Interval("mean", value, value, value, 1)
 
 
@@ -113,19 +113,19 @@ def distinct(rows: Iterable[Row], column: str) -> list[Any]:
 
 
 def having(rows: Iterable[Row], **values: Any) -> list[Row]:
-    """Return the rows with these values in these columns."""
+    """Return the rows that have these `values`, by column."""
     return [row for row in rows if all(row[name] == value for name, value in values.items())]
 
 
 def mean(rows: Iterable[Row], column: str) -> float:
-    """Return the mean of a column."""
+    """Return the mean of a column over all rows."""
     return float(np.mean([row[column] for row in rows]))
 
 
 def estimates(
     rows: Iterable[Row], value: str, *columns: str, statistic: Statistic = "median"
 ) -> dict[tuple[Any, ...], Interval]:
-    """Return the estimate of the column `value` in each group; empty cells (None) do not count."""
+    """Return the estimate of column `value`, but None, per group of rows with equal `columns`."""
     found = {}
     for key, group in grouped(rows, *columns).items():
         samples = [row[value] for row in group if row[value] is not None]
@@ -135,14 +135,14 @@ def estimates(
 
 
 def averages(rows: Iterable[Row], value: str, *columns: str) -> dict[tuple[Any, ...], Interval]:
-    """Return the estimate of the mean of `value` in each group of rows, as `estimates` does."""
+    """Return the mean of column `value`, with its interval, for each group with equal `columns`."""
     return estimates(rows, value, *columns, statistic="mean")
 
 
 def table(
     rows: Iterable[Row], *keys: str, mean: Sequence[str] = (), median: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the estimates of these columns for JSON, nested by the values of `keys`."""
+    """Return the means and medians of some columns for JSON, nested by the values of `keys`."""
     result: dict[str, Any] = {}
     for key, group in grouped(rows, *keys).items():
         node = result

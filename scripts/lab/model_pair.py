@@ -1,4 +1,4 @@
-"""A draft and a target model in one process, and recordings of what they say."""
+"""A draft and a target model in one process, and recordings of their predictions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ _TASK_STREAM = 2  # keeps the choice of a task apart from other uses of its seed
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """What is gone on from, and how: at temperatures, to `max_tokens` at most."""
+    """Prompts to continue, sampling temperatures, and the most tokens of a continuation."""
 
     prompts: tuple[Prompt, ...]
     temperatures: tuple[float, ...]
     max_tokens: int
 
     def choose(self, seed: int) -> tuple[Prompt, Sampler, Noise]:
-        """The task of this number: a prompt, how it is sampled from, and with what noise."""
+        """Return the task that `seed` draws: its prompt, its sampler, and its noise."""
         generator = np.random.default_rng((seed, _TASK_STREAM))
         prompt = self.prompts[int(generator.integers(len(self.prompts)))]
         temperature = self.temperatures[int(generator.integers(len(self.temperatures)))]
@@ -41,7 +41,7 @@ class Tasks:
 
 
 class AnswerReader:
-    """What a model says along its answers to one prompt."""
+    """Reads answers to one prompt with a model, to get the model's predictions along them."""
 
     def __init__(self, model: LanguageModel, prompt: Sequence[int], max_tokens: int) -> None:
         """`max_tokens` is the number of an answer's tokens to make room for at first."""
@@ -49,16 +49,16 @@ class AnswerReader:
         self._reader = PrefixCache.behind(rows, prompt, _START)
 
     def after(self, answer: Sequence[int], first: int) -> list[Mixture]:
-        """The predictions after the prefixes of an answer, from length `first` on."""
+        """Return the predictions after each prefix of `answer` with `first` tokens or more."""
         text = TokenPrefix(_START, answer)
         return self._reader.read(text.tokens, text.hashes, first, hidden=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """A draft model and the target that verifies what it drafts.
+    """A draft model and the target model that verifies its drafts.
 
-    Raises TrainingError if their tokens do not mean the same.
+    Raises TrainingError if their tokenizers or the sizes of their vocabularies differ.
     """
 
     draft: LanguageModel
@@ -85,7 +85,7 @@ class ModelPair:
     def record(
         self, tasks: Tasks, codec_name: str, resolutions: Sequence[int], seeds: Sequence[int]
     ) -> list[RecordedText]:
-        """Let the target do the tasks of these numbers; note what both gave to its tokens."""
+        """Let the target do the tasks `seeds`; record both models' predictions of its tokens."""
         coder = codec(codec_name, self.target.vocabulary)
         texts = []
         for seed in seeds:
@@ -112,7 +112,7 @@ class ModelPair:
 
 
 def without_adapter(model: str) -> str:
-    """Return the file of smollm2 without the bundled adapter, or another name unchanged."""
+    """Return the file of smollm2 without the bundled adapter; another model's name unchanged."""
     return str(base_file()) if model == SMOLLM2 else model
 
 

@@ -1,7 +1,7 @@
-"""Real models as sides of an arena: with the sample documents, or behind a prompt.
+"""Real models as sides of an arena: with the sample documents, or continuing a prompt.
 
-In a process of its own a side is as fast as it is. In virtual time its numbers are computed, so
-that acceptance and bits are real, and a forward is charged a given time, however much it reads.
+In a process of its own a side is as fast as it is. In virtual time its predictions are computed, so
+that acceptance and bits are real, but each forward is charged a given time, whatever it reads.
 """
 
 import asyncio
@@ -44,31 +44,31 @@ R = TypeVar("R", bound=PrefixCache)
 
 
 def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:
-    """Run a coroutine to its end, in virtual time or in real time."""
+    """Run a coroutine to its end and return its result, in virtual time or in real time."""
     return loop.run(main) if virtual else programs.run(main)
 
 
 class PacedWorker:
-    """Runs jobs at once and charges `seconds` of virtual time for each."""
+    """A worker for virtual time: each job is charged `seconds`, however long it takes."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     async def call(self, job: Callable[[], T]) -> T:
-        """Return the result of `job()`, once its time has passed."""
+        """Return the result of `job()` after `seconds` of virtual time."""
         await asyncio.sleep(self._seconds)
         return job()
 
 
 @asynccontextmanager
 async def worker(backend: Backend) -> AsyncIterator[Worker]:
-    """Yield a model's own worker, for a side in real time."""
+    """Yield the Worker that runs the forwards of `backend`, for a side in real time."""
     async with JobThread("postprocessing") as beside, Worker(backend, beside) as running:
         yield running
 
 
 class PacedContext(SimulatedContext):
-    """A session that says what `reader` says, each forward in that virtual time."""
+    """A session in virtual time that predicts as `reader` does; a forward takes `forward_s`."""
 
     def __init__(self, reader: PrefixCache, forward_s: float) -> None:
         super().__init__(ScriptedModel("device", Script(0)), lambda: forward_s)
@@ -90,7 +90,7 @@ class PacedContext(SimulatedContext):
 
 @dataclass(slots=True, kw_only=True)
 class ReadingSide(SimulatedSide):
-    """A side in virtual time that answers a question with the reader that `read` makes for it."""
+    """A side in virtual time that predicts an answer with the PrefixCache that `read` returns."""
 
     read: Callable[[Question], PrefixCache]
 
@@ -109,7 +109,7 @@ def reading_side(
     forward_s: float = 0.0,
     prepare_s: float = 0.0,
 ) -> ReadingSide:
-    """Return a side in virtual time that answers with the readers of `read`."""
+    """Return a side in virtual time that answers by `read`; see ReadingSide. Times in seconds."""
     script = Script(0, vocabulary=model.vocabulary)
     return ReadingSide(
         side=side, script=lambda _: script, prepare_s=prepare_s, decode_s=forward_s, read=read
@@ -117,7 +117,7 @@ def reading_side(
 
 
 def document_reader(side: "LoadedSide", question: Question) -> PrefixCache:
-    """Return a reader of the side's answers to a question without history."""
+    """Return the PrefixCache with which a side answers a question from its documents."""
     model, library = side.model, side.library
     hits = library.find(question.prompt, question.documents)
     prompt = model.encode(model.prompt.question_text((), question.prompt))
@@ -134,7 +134,7 @@ def document_side(loaded: "LoadedSide", forward_s: float) -> ReadingSide:
 
 
 def text_reader(model: LanguageModel, prompt: Sequence[int], seed: int, kind: type[R]) -> R:
-    """Return a reader of answers of that seed that go on from a prompt, without documents."""
+    """Return a cache, of class `kind`, that continues a prompt without documents, for `seed`."""
     rows = model.rows([model.document_kv(())], 2 * len(prompt))
     return kind.behind(rows, prompt, start_hash(seed))
 
@@ -147,14 +147,14 @@ def text_side(
     forward_s: float,
     kind: type[PrefixCache] = PrefixCache,
 ) -> ReadingSide:
-    """Return a side in virtual time that goes on from a prompt, in answers of that seed."""
+    """Return a side in virtual time that continues `prompt` without documents, for `seed`."""
     reader = text_reader(model, prompt, seed, kind)
     return reading_side(side, model, lambda _: reader, forward_s)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSide:
-    """A loaded side with its documents; a device may be connected again and again, to any cloud."""
+    """A side with its loaded model and documents, which may be connected any number of times."""
 
     settings: SideSettings
     model: LanguageModel
@@ -162,12 +162,12 @@ class LoadedSide:
 
     @classmethod
     def load(cls, settings: SideSettings) -> Self:
-        """Load the model and complete the index. Raises DragonError."""
+        """Load the side's model, and complete its index of documents. Raises DragonError."""
         return cls.opened(settings, load_model(settings))
 
     @classmethod
     def opened(cls, settings: SideSettings, model: LanguageModel) -> Self:
-        """Complete the index for a model that is already loaded. Raises DragonError."""
+        """Complete the index for a model that is loaded; return the side. Raises DragonError."""
         library = complete_library(settings, model)
         if library is None:
             raise DragonError("an experiment's side needs documents or an index of them")
@@ -175,28 +175,28 @@ class LoadedSide:
 
     @classmethod
     def both(cls, model: str) -> tuple[Self, Self]:
-        """Load a device and a cloud of one model with the sample documents of each side."""
+        """Return a device and a cloud that share one model and have their own sample documents."""
         device = cls.load(sample_settings("device", model))
         return device, cls.opened(sample_settings("cloud", model), device.model)
 
     def connected(
         self, port: int, emulate: Callable[[Stream], Stream] | None = None
     ) -> AbstractAsyncContextManager[RealArena]:
-        """Connect to the cloud on that loopback port, perhaps over an emulated link."""
+        """Connect to the cloud at loopback port `port`, over the emulated link if one is given."""
         return self.connected_to(Address("127.0.0.1", port, emulate=emulate))
 
     @asynccontextmanager
     async def connected_to(self, address: Address) -> AsyncIterator[RealArena]:
-        """Connect to the cloud at that address. Raises DragonError if it cannot be reached."""
+        """Yield an arena of this side and the cloud at `address`; DragonError if unreachable."""
         async with connected(Loaded(self.settings, self.model, self.library), address) as device:
             yield RealArena(device.side, device.connectors)
 
 
 @contextmanager
 def sample_pair(model: str, *options: str, **settings: Any) -> Iterator[tuple[LoadedSide, int]]:
-    """Yield a device with its sample documents, and a cloud's port.
+    """Yield a device, and the port of a cloud in a process of its own; both have sample documents.
 
-    Both sides have these settings; the cloud has the options, too.
+    Both sides have the `settings`; the cloud's command also has the `options`.
     """
     device = LoadedSide.load(sample_settings("device", model, **settings))
     complete_library(sample_settings("cloud", model, **settings), device.model)
@@ -207,6 +207,6 @@ def sample_pair(model: str, *options: str, **settings: Any) -> Iterator[tuple[Lo
 
 
 def environment(settings: Mapping[str, Any]) -> list[str]:
-    """Return the command within which a side has these settings, options or not, but None."""
+    """Return an `env` command that sets a variable DRAGONRT_NAME for each setting but None."""
     given = [(name.upper(), value) for name, value in settings.items() if value is not None]
     return ["env", *(f"DRAGONRT_{name}={value}" for name, value in given)]

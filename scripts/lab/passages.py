@@ -1,4 +1,4 @@
-"""The texts whose prefixes a verifier learns from, and which of them are held out."""
+"""Texts whose prefixes train a verifier, split into training, validation and test."""
 
 import re
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _SPLIT_STREAM = 1  # keeps the split apart from other uses of the seed
 
 
 class CutPassage(NamedTuple):
-    """A prefix, how the original goes on, and whether that is the answer to a question."""
+    """A `prefix`, the `rest` of the original text after it, and whether the rest is an answer."""
 
     prefix: list[int]
     rest: list[int]
@@ -38,13 +38,13 @@ class CutPassage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of original text, to be cut anywhere, or behind its first `prompt` tokens if any."""
+    """A piece of original text; its first `prompt` tokens are a prompt for the others, if not 0."""
 
     tokens: tuple[int, ...]
     prompt: int = 0
 
     def cut(self, random: np.random.Generator) -> CutPassage:
-        """Cut it at the end of its prompt, or at random."""
+        """Cut the passage behind its prompt or, if it has none, at a random place."""
         at = self.prompt or int(random.integers(SHORTEST // 2, len(self.tokens)))
         return CutPassage(list(self.tokens[:at]), list(self.tokens[at:]), self.prompt > 0)
 
@@ -53,10 +53,10 @@ Texts = dict[Part, list[Passage]]
 
 
 def read_texts(path: Path, model: LanguageModel, seed: int) -> Texts:
-    """The passages of a text file or of all files below a directory, split at random.
+    """Return the passages of a file or of all files below a directory, split by part at random.
 
-    A text with questions is read as prompts in the model's form, each up to an answer: what a
-    verifier sees at run time. Raises TrainingError if there is too little text.
+    A text with questions is read as prompts in the model's form, each with its answer, as a
+    verifier sees them at run time. Raises TrainingError if there is too little text.
     """
     groups = [_passages(text, model) for text in read_corpus(path)]
     if len(groups) < ENOUGH_FILES:
@@ -71,7 +71,7 @@ def read_texts(path: Path, model: LanguageModel, seed: int) -> Texts:
 
 
 def split(groups: Sequence[list[Passage]], seed: int) -> Texts:
-    """Training, validation and test, drawn from the groups; no group is in two of them."""
+    """Return training, validation and test passages, drawn by `seed`; each group is in one part."""
     order = np.random.default_rng((seed, _SPLIT_STREAM)).permutation(len(groups))
     ends = np.cumsum([round(share * len(groups)) for share in SHARES.values()])
     return {
@@ -81,7 +81,7 @@ def split(groups: Sequence[list[Passage]], seed: int) -> Texts:
 
 
 def read_corpus(path: Path) -> list[str]:
-    """The texts of a file, or of all files below a directory. Raises TrainingError."""
+    """Return the texts of a file, or of all files below a directory. Raises TrainingError."""
     files = [path]
     if path.is_dir():
         files = sorted(
@@ -99,9 +99,9 @@ def read_corpus(path: Path) -> list[str]:
 
 
 def questions(text: str, model: LanguageModel) -> list[tuple[str, str]]:
-    """Return the prompt of each question of a text, in the model's form, and its answer.
+    """Return (prompt, answer) for each question in `text`; prompts have the model's form.
 
-    `Document:` opens the text, if it has one. Lines of `Question:` and `Answer:` follow.
+    The text may begin with `Document:`. Lines of `Question:` and `Answer:` follow.
     """
     turns = _TURN.findall(text)
     document = _DOCUMENT.match(text)
@@ -121,6 +121,6 @@ def _passages(text: str, model: LanguageModel) -> list[Passage]:
 
 
 def answered(model: LanguageModel, asked: str, answer: str) -> Passage:
-    """A prompt and its answer, which ends as the model's own would."""
+    """Return a Passage of the prompt `asked` and its answer, ended by the model's stop token."""
     prompt, text = model.encode(asked), answer if model.prompt.template.system else f" {answer}"
     return Passage((*prompt, *model.encode(text), model.answer_stops[-1]), len(prompt))

@@ -1,4 +1,4 @@
-"""The prompts that pairs of models are trained and measured on."""
+"""The prompts on which pairs of models are trained and measured."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,9 @@ TextKind = Literal["answers", "chat", "prose"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The tokens that a text goes on from, and the tokens that end it.
+    """The tokens of a prompt, and the tokens that end its continuation.
 
-    Answers and chat end where a model says so, prose never: it has a length.
+    Continuations of kind "answers" and "chat" have `stops`; "prose" ends at a given length.
     """
 
     kind: TextKind
@@ -24,12 +24,12 @@ class Prompt:
 
     @property
     def adapted(self) -> bool:
-        """Return whether models run with their adapters, which answer from documents only."""
+        """Return whether models use their adapters, which answer from documents and do not chat."""
         return self.kind != "chat"
 
 
 def answer_prompt(model: LanguageModel, text: str) -> Prompt:
-    """Return the prompt of an answer."""
+    """Return the Prompt of an answer to `text`, which already has the model's form."""
     return Prompt("answers", tuple(model.encode(text)), model.answer_stops)
 
 
@@ -38,10 +38,10 @@ PROMPT_TOKENS = 64
 
 
 def bundled_prompts(model: LanguageModel) -> tuple[Prompt, ...]:
-    """The sample questions, each with a document that helps, and the sample documents' beginnings.
+    """Return a model's prompts of the sample questions, and the beginnings of sample documents.
 
-    In the form that the model is asked in. There are about as many of either kind: the questions
-    come several times.
+    Each question comes with a document that helps to answer. Questions are repeated until they are
+    about as many as documents.
     """
     asked = [
         _document(model, bundled.documents(side) / name)

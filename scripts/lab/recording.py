@@ -1,7 +1,7 @@
-"""Episodes of a controller over recorded texts: what a target said, and what a draft gave to it.
+"""Episodes of a controller over recorded texts: a target's tokens, and a draft's probabilities.
 
 Speculative decoding gives texts of the target's distribution whatever the actions are (QSV Prop.
-1). So a recorded text can be taken for the answer of every episode: a drafted token and the text's
+1). So a recorded text can be used as the answer of every episode: a drafted token and the text's
 token y are the same with probability min(1, q̂(y)/p(y)), for Pr[drafted and accepted y] is
 min(q̂(y), p(y)) and Pr[y] is p(y). No model runs in an episode, at any length and resolution. Time
 is that of QSV Eq. 9, with the bits of frames and a round trip besides.
@@ -30,17 +30,17 @@ _EPISODE_STREAM = 1  # keeps an episode's numbers apart from other uses of its s
 
 
 def forwards_s(draft: str) -> tuple[float, float]:
-    """Return what a drafted token and a verification take: smollm2's on one core, or QSV's."""
+    """Return the seconds of a drafted token and a verification: smollm2's on one core, or QSV's."""
     return (0.0038, 0.0236) if draft == "smollm2-draft" else (0.010, 0.050)
 
 
 @dataclass(frozen=True, slots=True)
 class IterationCosts:
-    """What an iteration's time is made of, in seconds, bit and bit/s.
+    """The times and rates that decide how long an iteration (a block) takes, in s, bit and bit/s.
 
-    `draft_s` per drafted token, `target_s` per verification, `round_trip_s` of the link beside what
-    the bits take. 10 and 50 ms are the order of a model of 125 M parameters on an edge GPU and one
-    of 13 B on a server's, the pair of QSV section V.
+    `draft_s` is per drafted token, `target_s` per verification; `round_trip_s` is the link's,
+    without the time that bits take. 10 and 50 ms are the order of a model of 125 M parameters on an
+    edge GPU and one of 13 B on a server's, the pair of QSV section V.
 
     `frame_bits` are the header and fields of a block's frame. QSV counts none, but here they are as
     much as one or two tokens take.
@@ -56,7 +56,7 @@ class IterationCosts:
 
     @classmethod
     def over(cls, name: str, draft: str, vocabulary: int) -> Self:
-        """Return the costs over a link with Markov rates upwards.
+        """Return the costs with draft model `draft` over link `name`, whose uplink is Markov.
 
         Raises LinkError or TrainingError.
         """
@@ -73,7 +73,7 @@ class IterationCosts:
 def iteration_latency(costs: IterationCosts, length: int, bits: float, up_rate: float) -> float:
     """Return T = L T_slm + L (log2 V + b) / R_up + T_llm + log2(V (L + 1)) / R_down, in seconds.
 
-    `bits` describe the distribution of each of `length` tokens, on average; rates in bit/s.
+    L is `length`, and b, `bits`, the mean bits of a token's distribution. Rates are in bit/s.
     Propagation delay and framing are not part of the model (SPEC 2; QSV Eq. 7 - 9).
     """
     up_bits = length * (math.log2(costs.vocabulary) + bits)
@@ -83,7 +83,7 @@ def iteration_latency(costs: IterationCosts, length: int, bits: float, up_rate: 
 
 
 class Course:
-    """One answer's time, uplink and state. Channel courses are numbered by `seed`."""
+    """The simulated time, uplink and controller state along one answer; `seed` draws the uplink."""
 
     def __init__(self, costs: IterationCosts, seed: int) -> None:
         self._costs = costs
@@ -93,7 +93,7 @@ class Course:
         self._accepted = self._drafted = 0
 
     def state(self, next_confidence: float) -> ControlState:
-        """Return what a controller sees now."""
+        """Return the state that a controller is given before the next block."""
         rate = self._channel.rate_at(self._now_s)
         return ControlState(
             tuple(self._confidences), next_confidence, rate, self._accepted, self._drafted
@@ -104,8 +104,8 @@ class Course:
     ) -> float:
         """Account for one block and return its time in seconds.
 
-        Its distributions and tokens took `bits` altogether, its frame the costs' more;
-        `confidences` are those of the new tokens that `ControlState` is to list.
+        `bits` are those of the block's distributions and tokens, without its frame; `confidences`,
+        of the block's new tokens, become part of the controller's state.
         """
         costs = self._costs
         ready_s = self._now_s + drafted * costs.draft_s
@@ -123,13 +123,13 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class RecordedText:
-    """One text of N tokens at R resolutions.
+    """One text of N tokens, with its probabilities and bits at R resolutions.
 
-    `p` float64 [N]: what the target's distribution, as it is sampled from, gave to each token;
-    `confidence` float64 [N]: what the draft's gave to it; `likeliest` float64 [N]: the most that
-    the draft gave to any token there, before the sampler; `q` float64 [N, R]: what it gave to the
-    text's token as each resolution sends it; `bits` int64 [N, R]: what the distribution and a token
-    drafted from it take.
+    `p` float64 [N]: each token's probability in the target's distribution, after the sampler;
+    `confidence` float64 [N]: the same in the draft's; `likeliest` float64 [N]: the draft's largest
+    probability at each place, before the sampler; `q` float64 [N, R]: the token's probability as
+    each resolution sends it; `bits` int64 [N, R]: those of the distribution and of a token drafted
+    from it.
     """
 
     p: NDArray[np.float64]
@@ -141,7 +141,7 @@ class RecordedText:
 
 @dataclass(frozen=True, slots=True)
 class EpisodeScore:
-    """Totals over episodes."""
+    """Totals over several episodes: new tokens, seconds, and iterations (blocks)."""
 
     tokens: int
     seconds: float
@@ -152,8 +152,8 @@ class EpisodeScore:
 class RecordedEpisodes:
     """Episodes over texts recorded at `resolutions`; a seed chooses the text and the uplink.
 
-    Tokens drafted behind a refused one take the bits of the text's own positions there, for what
-    they were drafted from is not recorded.
+    Tokens drafted behind a rejected one count the bits of the text's own tokens there, because the
+    distributions that they were drafted from are not recorded.
     """
 
     texts: Sequence[RecordedText]
@@ -161,7 +161,7 @@ class RecordedEpisodes:
     costs: IterationCosts
 
     def score(self, controller: Controller, seeds: Sequence[int]) -> EpisodeScore:
-        """Return the totals of the episodes of these seeds under a controller."""
+        """Return the totals of the episodes of `seeds`, in which `controller` chooses blocks."""
         tokens, seconds, iterations = 0, 0.0, 0
         for seed in seeds:
             for new, took_s in self._episode(controller, seed):
@@ -169,7 +169,7 @@ class RecordedEpisodes:
         return EpisodeScore(tokens, seconds, iterations)
 
     def best_fixed(self, lengths: Sequence[int], seeds: Sequence[int]) -> Action:
-        """Return the fixed action with the highest throughput; ties: the first."""
+        """Return the action with the highest throughput if all blocks have it; ties: the first."""
 
         def tokens_per_s(action: Action) -> float:
             score = self.score(Static(action), seeds)
