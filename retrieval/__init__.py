@@ -36,7 +36,7 @@ def __getattr__(name: str) -> object:
 
 
 class RetrievalError(Exception):
-    """Base error of this package: an index, a model or a request is unusable; says the remedy."""
+    """Base error: the index, a model or a request cannot be used; the text says what to do."""
 
 
 class DocumentError(RetrievalError):

@@ -94,7 +94,7 @@ def bundled_directory() -> Path:
 
 
 def fingerprint(model: Path) -> str:
-    """Return a hash of a model (file or directory, large files in samples). RetrievalError."""
+    """Return a hash of a model, large files by samples. Raises RetrievalError if it is none."""
     digest = hashlib.sha256()
     try:
         for path in [model] if model.is_file() else _files(model):

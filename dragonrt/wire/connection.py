@@ -163,7 +163,7 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """Handle the stream's end: return [(Goodbye(LOST), 0)]; HandshakeError if never OPEN."""
+        """Return [(Goodbye(LOST), 0)] for the stream's end. Raises HandshakeError before OPEN."""
         before, partial = self.state, self._frames.has_partial_frame
         if before is State.CLOSED:
             return []

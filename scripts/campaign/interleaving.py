@@ -79,7 +79,7 @@ class Interleaving:
         self._now = 0.0
 
     def run(self) -> None:
-        """Run the answer to its end. Raises ViolationError if none comes or an invariant fails."""
+        """Run the answer. Raises ViolationError if it does not end or an invariant fails."""
         for name in self._scenario.clouds:
             self._join(name)
         while self._device.finish is None:
