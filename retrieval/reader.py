@@ -49,7 +49,7 @@ _ENVIRONMENT = (
 class Reader(AbstractContextManager["Reader"]):
     """Parses files in another process, started when needed; leaving the context ends the process.
 
-    Texts are cut into chunks of `words` words. Files and texts over `largest` bytes are errors.
+    Texts are cut into chunks of `words` words. `largest` limits a file's bytes and its characters.
     """
 
     def __init__(self, words: int = 64, largest: float = math.inf) -> None:
