@@ -29,7 +29,7 @@ _REFERRING = re.compile(
     r"\b(it|its|he|him|his|she|her|hers|they|them|their|theirs|this|these|those)\b",
     re.IGNORECASE,
 )
-_OWN = re.compile(r"\b(I|[Mm]e|[Mm]y|[Mm]ine|[Ww]e|us|[Oo]urs?)\b")
+_OWN = re.compile(r"(?<=[\w,] )[A-Z]\w+ I\b|\b(I|[Mm]e|[Mm]y|[Mm]ine|[Ww]e|us|[Oo]urs?)\b")
 _TABLES = tomllib.loads(Path(__file__).with_name("function_words.toml").read_text("utf-8"))
 _BY_LANGUAGE = {
     name: {kind: frozenset(words.split()) for kind, words in each.items()}
@@ -66,8 +66,8 @@ def words_of(question: str) -> dict[str, int]:
 
 
 def is_own(question: str) -> bool:
-    """Return whether an English question has "I", "my", "us" or so: it is about the asker."""
-    return _OWN.search(question) is not None
+    """Return whether a question is about the asker: it has "I" (not World War I), "my" or so."""
+    return any(match[1] for match in _OWN.finditer(question))
 
 
 def lacking(question: str, text: str) -> float:

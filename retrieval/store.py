@@ -290,7 +290,7 @@ class Store(ABC):
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
         """Return {digest: id} of all chunks, file by file; `likeliest`: new files' starts first."""
-        order = _LIKELIEST * likeliest + "path, first"
+        order = (_LIKELIEST if likeliest else "") + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
     def longer(self, characters: int) -> list[int]:

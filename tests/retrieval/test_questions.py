@@ -58,5 +58,5 @@ def test_a_text_lacks_names_and_numbers_and_no_other_word(question: str, share: 
 
 @pytest.mark.parametrize("question", ["When do I leave?", "My ferry?", "Is it ours?", "Ask us!"])
 def test_a_question_with_my_or_our_is_about_own_things(question: str) -> None:
-    assert is_own(question)
-    assert not is_own(question.replace("I", "it").replace("My", "The").replace("u", "U"))
+    other = question.replace("do I", "World War I").replace("My", "The").replace("u", "U")
+    assert (is_own(question), is_own(other)) == (True, False)
