@@ -1,1 +1,1 @@
-"""Language models: rows of documents that share their newest tokens, exactly and fast."""
+"""Run language models over rows: a row has one document, followed by tokens that all rows share."""

@@ -1,20 +1,20 @@
-"""The rows that agree with the value that an answer is naming (SPEC 5, Disagreement). Pure.
+"""Find the rows that disagree with a value that an answer names (SPEC 5, Disagreement).
 
-Documents may hold different values for the same thing. Mixed token by token, "1,240" and "9,990"
-give "9,240". So a row that gave the tokens of a value together less than e^LEAST loses its weight
-until the value ends. This is a function of the text, so a rollback changes no draft.
+A row is one document, followed by the answer so far. Documents may hold different values for the
+same thing, and a mixture token by token may give neither: "1,240" and "9,990" give "9,240". So a
+row that gave the tokens of a value together a probability below e^LEAST loses its weight until the
+value ends. This is a pure function of the text, so a rollback changes no draft.
 
-A value begins with a digit or a capital letter. What follows depends on its phase:
+A value begins with a digit or a capital letter, and is in one of three phases:
 
-    NAME    capital letters, and what is written together with them, go on; a word ends it
-    NUMBER  digits, what joins digits, and letters without a space go on
-    GAP     up to GAP_WORDS words behind a number, which a month or a unit may be ("14 March 2021",
-            "3 hours and 20 minutes"); further digits and capital letters belong to the same value
+    NAME    capital letters, and letters attached to them, continue the value; a word ends it
+    NUMBER  digits, what joins digits, and letters without a space before them continue the value
+    GAP     up to GAP_WORDS words after a number, such as a month or a unit ("14 March 2021",
+            "3 hours and 20 minutes"); further digits and capital letters continue the value
 
-In a NUMBER a row that lost says nothing: it cannot know whether the number is over. In a NAME or a
-GAP it may still say words, which belong to no value; but it does not end the answer. A line break,
-or one of `?!;` and the like, ends every value. Many names are possible where no document has one,
-so a row disagrees with a name only if it is sure of something else.
+In a NUMBER a row without weight proposes no token, because it cannot know where the number ends. In
+a NAME or a GAP it may propose words, but not the end of the answer. A line break or one of `?!;`
+ends every value. A row disagrees with a name only if it gave some token a probability of SURE.
 """
 
 import math
@@ -41,7 +41,7 @@ _JOINTS = frozenset(" ,.:/-–'’&+#@_()%")
 
 
 class Kind(Enum):
-    """What the text of a token can be in a value (a number, date, code or name of an answer)."""
+    """The role of a token's text in a value, which is a number, date, code or name of an answer."""
 
     DIGIT = auto()
     CAPITAL = auto()
@@ -60,7 +60,7 @@ _NAMING = {Kind.DIGIT, Kind.CAPITAL, Kind.ATTACHED_CAPITAL, Kind.ATTACHED}
 
 
 def kind_of(text: str) -> Kind:
-    """Return what a token with this text can be in a value."""
+    """Return the Kind of a token with this text, such as DIGIT, CAPITAL, WORD or BREAK."""
     bare = text.strip(" ")
     if any(character.isdigit() for character in text):
         return Kind.DIGIT
@@ -74,7 +74,7 @@ def kind_of(text: str) -> Kind:
 
 
 def phase_after(phase: int, kind: Kind) -> int:
-    """Return the phase (NONE, NAME, NUMBER, GAP + n) that follows `phase` at a token of `kind`."""
+    """Return the phase (NONE, NAME, NUMBER, GAP + n) after `phase` and one more token of `kind`."""
     match kind:
         case Kind.DIGIT:
             return NUMBER
@@ -91,9 +91,9 @@ def phase_after(phase: int, kind: Kind) -> int:
 
 
 class Standing(NamedTuple):
-    """The state after a text: its `phase`, and in bit i of `lost` whether row i lost its weight.
+    """The value at the end of a text: its `phase`, and in bit i of `lost` if row i lost its weight.
 
-    `given` has each row's log-probability of the value's tokens so far; empty if there is none.
+    `given` has the log-probability of the value's tokens by each row. It is empty between values.
     """
 
     phase: int = NONE
@@ -101,7 +101,7 @@ class Standing(NamedTuple):
     given: tuple[float, ...] = ()
 
     def rows(self, count: int) -> NDArray[np.bool_]:
-        """Return for each of `count` rows whether it has lost its weight."""
+        """Return an array [count] that is True for each row that has lost its weight."""
         return np.array([bool(self.lost >> row & 1) for row in range(count)])
 
 
@@ -110,7 +110,7 @@ BEFORE = Standing()
 
 
 class Agreement:
-    """Finds the rows that disagree with a value of an answer (SPEC 5), by the tokens' texts."""
+    """Finds, token by token, the rows that disagree with a value of an answer (SPEC 5)."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], vocabulary: int) -> None:
         self._decode, self._vocabulary = decode, vocabulary
@@ -122,7 +122,7 @@ class Agreement:
         return self._kinds[token]
 
     def after(self, before: Standing, token: int) -> Standing | None:
-        """Return the Standing after `token`; None if it depends on the rows: see `judged`."""
+        """Return the Standing after `token`; None if predictions decide it: then call `judged`."""
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
         if phase == NONE:
@@ -130,7 +130,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
-        """Return the Standing after `token`; `rows` are the rows' predictions of that token."""
+        """Return the Standing after `token`, given what `rows` predicted where `token` followed."""
         found = self.after(before, token)
         if found is not None:
             return found
@@ -150,7 +150,7 @@ class Agreement:
         return reduce(phase_after, map(self.kind, tokens), before)
 
     def numbers(self, tokens: Sequence[int]) -> list[tuple[int, int]]:
-        """Return (first, end) of each value with a digit: indices of `tokens`, end excluded."""
+        """Return each value that has a digit, as (first, end) indices of `tokens`, end excluded."""
         found: list[tuple[int, int]] = []
         first = phase = NONE
         for place, kind in enumerate(map(self.kind, tokens)):
@@ -162,6 +162,6 @@ class Agreement:
         return found
 
     def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each token id whether it is of no value: rows that lost may give these."""
+        """Return for each token id whether it is a plain word: a row without weight may say it."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

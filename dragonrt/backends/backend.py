@@ -1,4 +1,4 @@
-"""The contract of a backend, which runs one model (tests: `dragonrt.testing.backend_contract`)."""
+"""The interface of a backend, which runs one model (tests: `dragonrt.testing.backend_contract`)."""
 
 import hashlib
 import json
@@ -13,14 +13,14 @@ from dragonrt.backends.resources import KvPool
 
 
 class Preempted(Exception):  # noqa: N818 - the term of the paper; nothing went wrong
-    """The forward was stopped by its `Preemption`; it added no token to its rows."""
+    """The forward was stopped by its `Preemption`, and added no token to its rows."""
 
 
 class Preemption:
-    """A flag that any thread may set to stop a forward (DRAGON 4.2).
+    """A flag that any thread may set to stop a forward whose result is not needed (DRAGON 4.2).
 
-    A backend reads it between layers, or is called through `watch`. It is never taken back: a
-    forward with it that begins later is stopped as well.
+    A backend checks the flag between layers, or registers a callback with `watch`. The flag stays
+    set: a forward that begins later with the same object is stopped, too.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Preemption:
                 watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
-        """Have the first `request` call `watcher`, in its caller's thread; None: call nothing."""
+        """Register a callback that the first `request` runs in its thread; None removes it."""
         self._watcher = watcher
 
 
@@ -55,27 +55,27 @@ class ModelInfo:
 
     Attributes:
         parameters: the number of weights.
-        fingerprint: differs if checkpoint or adapter differ; the same in every number type.
-        tokenizer_fingerprint: differs if token ids differ in meaning: such sides cannot aggregate.
+        fingerprint: identifies checkpoint and adapter; loading as another number type keeps it.
+        tokenizer_fingerprint: identifies the meaning of token ids; only equal ones can aggregate.
         vocabulary: the size of a distribution; may exceed the number of the tokenizer's tokens.
-        context_length: the most tokens of a document and everything after it together.
+        context_length: the most tokens of a row: a document and everything after it.
         device: cpu, cuda, mps, or gpu if llama.cpp was built for one.
-        device_memory: bytes of the accelerator's own memory; None if it has none.
-        dtype: of the weights: float32, bfloat16, float16, or the types of a file.
+        device_memory: bytes of the accelerator's memory; None without one, or if it is unknown.
+        dtype: the number type of the weights: float32, bfloat16, float16, or types of a GGUF file.
         version: names the way of computing; with another version the same model gives other bits.
-        engine: the library that computes, with version and instruction sets, for people.
+        engine: the name of the library, with version and instruction sets, for people to read.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
-            tokens in a block, nor on the rows and sequences that share the forward.
+            tokens in a block, nor on the rows and requests that share the forward.
         exact_tokens: the most rows times tokens of a forward with `exact_blocks`; None: any number.
-        lone_from: the position in a row from which a token that is alone in its forward is computed
-            in a special way, to get the bits of a larger forward; None: nowhere.
-        prompt_piece: how many tokens of each row of a `prompt` are always read together: it is cut
-            only at multiples of this. 1 if its bits do not depend on where it is cut.
-        finetune: what the weights were trained for or are called, by their file; may be empty.
+        lone_from: the position in a row from which a token that is alone in its forward needs
+            special treatment, to get the same bits as in a larger forward; None: nowhere.
+        prompt_piece: prompts are split between forwards only at multiples of this many tokens per
+            row; 1 if the bits of a prompt do not depend on where it is split.
+        finetune: the purpose or name of the model, by its file; selects a prompt; may be empty.
         exact_batches: whether a feed gives the same bits whatever other feeds share its forward.
-        kv_memory: bytes that the engine itself reserved for KV; None if it allocates as needed.
-        beside_answers: on a CPU, the most rows times tokens of a forward that are of prompts while
-            another answer is open, or of one client's answers while another client has some.
+        kv_memory: bytes that the engine reserved for KV when loading; None: it allocates as needed.
+        beside_answers: on a CPU, the most rows times tokens that a forward reads of prompts while
+            another answer is open, or of one client's answers while other clients have answers.
     """
 
     parameters: int
@@ -100,9 +100,9 @@ class ModelInfo:
 
     @property
     def question_piece(self) -> int:
-        """Return how many tokens of each row of a question are always read together.
+        """Return the tokens per row at whose multiples a question may be split between forwards.
 
-        It is `prompt_piece`, or 1 (cut anywhere) if exact forwards carry at least ENOUGH tokens.
+        It is 1 (split anywhere) if exact forwards hold at least ENOUGH tokens, else `prompt_piece`.
         """
         enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
         return 1 if self.exact_blocks and enough else self.prompt_piece
@@ -118,42 +118,42 @@ class Tokenizer(Protocol):
         """Return the token ids of a text, without tokens that mark its start or end."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of token ids; special tokens have none."""
+        """Return the text of token ids. Special tokens add no text."""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Return messages (with role and content) as the prompt of an answer. Raises ModelError."""
+        """Return messages (with role and content) as one prompt. Raises ModelError if refused."""
 
 
 class Document(Protocol):
-    """A document as the model reads it: the KV of its tokens, in a form of the backend's own."""
+    """The KV of a document's tokens, in a format of the backend's own. A row begins with one."""
 
     @property
     def length(self) -> int:
         """Return the number of tokens."""
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """Return the document as arrays by name, to be stored; `Backend.load` is the inverse."""
+        """Return the document as named arrays, to store in a file; `Backend.load` reads them."""
 
 
 class Rows(Protocol):
-    """The keys and values of rows: a document each, followed by tokens that all rows share.
+    """The KV of several rows: each has its own document, followed by tokens that all rows share.
 
-    Rows have no length: a Feed says behind how many shared tokens its own are put. Those that
-    were there are ignored and overwritten, so a stopped forward leaves no trace.
+    Rows do not know how many shared tokens are valid. Each Feed gives that number; later tokens are
+    ignored and overwritten, so a stopped forward leaves no trace.
     """
 
     def reserve(self, tokens: int) -> None:
-        """Allocate room for `tokens` shared tokens in all; those that are stored stay."""
+        """Allocate room for `tokens` shared tokens in total. The tokens that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Return the first `length` shared tokens of `row` as a Document; its own must be empty."""
+        """Return the first `length` shared tokens of a `row` without document as a Document."""
 
 
 class RowLogits(Protocol):
     """Each row's next-token distribution after one token, in the memory of the model's device."""
 
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the rows' distributions summed, each times exp(log_weights[row]): [vocabulary]."""
+        """Return the weighted sum of the rows' distributions, by exp(log_weights): [vocabulary]."""
 
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return each row's log-probabilities of some token ids: [rows, len(tokens)]."""
@@ -162,19 +162,19 @@ class RowLogits(Protocol):
         """Return each row's probability of one token id: [rows]."""
 
     def hidden(self) -> NDArray[np.float32]:
-        """Return the input of the output layer: [rows, hidden size]. Only with `Feed.hidden`."""
+        """Return the output layer's input [rows, hidden size], if `Feed.hidden` requested it."""
 
     def copy(self) -> "RowLogits":
-        """Return a copy, which does not keep other logits of the same forward in memory."""
+        """Return a copy that does not keep the other logits of its forward in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Tokens to append to `rows` (of this backend's `open`), after the first `length` shared ones.
+    """Tokens to append to `rows` (of this backend's `open`) after the first `length` shared tokens.
 
-    `every`: return the logits after each token, otherwise after the last. Feed the tokens of a
-    `prompt` always as such: a backend may compute them in another way, with other last bits.
-    `hidden`: `RowLogits.hidden` is wanted, too.
+    If `every`, the logits after each token are returned, otherwise those after the last. `prompt`
+    marks the tokens of a prompt, which a backend may compute in another way, with other last bits.
+    `hidden` requests `RowLogits.hidden`.
     """
 
     rows: Any
@@ -187,9 +187,10 @@ class Feed:
 
 
 class Backend(Protocol):
-    """One loaded model. One thread calls it; any thread reads its attributes and calls `load`.
+    """A loaded model, which reads documents and predicts the next tokens of rows.
 
-    `open` reserves the memory of rows in `pool`.
+    One thread calls it; any thread may read its attributes and call `load`. `open` reserves memory
+    in `pool`.
     """
 
     info: ModelInfo
@@ -197,32 +198,32 @@ class Backend(Protocol):
     pool: KvPool
 
     def load(self, arrays: Mapping[str, NDArray[Any]]) -> Document:
-        """Return the document whose `dump` gave these arrays. Raises ModelError for others."""
+        """Return the document that `dump` turned into `arrays`; ModelError for other arrays."""
 
     def empty(self) -> Document:
-        """Return a document without tokens."""
+        """Return a document without tokens, for rows that begin with none."""
 
     def unread(self, tokens: Sequence[int]) -> Document | None:
-        """Return a document of these token ids if it needs no forward, as with vLLM; else None."""
+        """Return a Document of token ids if this needs no forward, as with vLLM; otherwise None."""
         return None
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.
 
-        Raises ModelError if a document is another model's, and as `KvPool.room` for lack of memory.
+        Raises ModelError for another model's document, and as `KvPool.room` for lack of memory.
         """
 
     def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:
-        """Compute and store the KV of all feeds, no two of which have the same rows.
+        """Compute all feeds, store their KV in their rows, and return the RowLogits of each feed.
 
-        Returns for each feed a list of RowLogits, see `Feed.every`; None if the feed was preempted.
+        No two feeds may have the same rows. The result of a feed is a list, or None if preempted.
         """
 
 
 def vocabulary_fingerprint(kind: str, tokens: Mapping[str, int]) -> str:
-    """Return the SHA-256 of a kind of vocabulary and the ids of its tokens, in hexadecimal.
+    """Return a SHA-256, in hexadecimal, that is equal if token ids mean the same in two models.
 
-    How a text is split into tokens is left out: each side reads its own texts. `kind` is
+    How a text is split into tokens does not count, because each side reads its own texts. `kind` is
     "byte-level", "sentencepiece", or another way in which tokens become text.
     """
     text = json.dumps([kind, sorted(tokens.items())], ensure_ascii=False)

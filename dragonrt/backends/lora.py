@@ -1,4 +1,4 @@
-"""Low-rank adapters of linear layers (Hu et al. 2021, LoRA), as the package `peft` writes them."""
+"""Read low-rank adapters of linear layers (LoRA, Hu et al. 2021) in the format of `peft`."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
 class Factors(NamedTuple):
-    """The change of a layer's weight W [rows, columns]: it becomes W + scale · up · down, float32.
+    """The LoRA of one layer: its weight W [rows, columns] becomes W + scale · up · down.
 
     `down` is [rank, columns], `up` [rows, rank].
     """
@@ -33,7 +33,7 @@ class Factors(NamedTuple):
 
 
 def read_lora(directory: Path) -> tuple[dict[str, Factors], str]:
-    """Return a LoRA's Factors by layer name, and the SHA-256 of its files. Raises ModelError."""
+    """Read a `peft` directory: Factors by layer, and its files' SHA-256. Raises ModelError."""
     try:
         text = read_bytes(directory / _CONFIG)
         content = read_bytes(directory / _WEIGHTS, math.inf)

@@ -1,4 +1,4 @@
-"""A side's prediction: its rows' distributions, mixed by the relevance of their documents."""
+"""Mix the distributions of one side's rows, weighted by the relevance of their documents."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -23,8 +23,9 @@ Relevances = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """Document relevances: `initial`, then those of `again` after every `every` tokens (0: never).
+    """The relevances of one side's documents, and when they are computed again.
 
+    The `initial` ones hold until `again` returns new ones, after every `every` tokens (0: never).
     `again` gets the answer's tokens alone, so rollbacks cannot change drafts (SPEC section 0).
     `refusal` is the id of the first token of the model's refusal, if known; `doubt` is λ (SPEC 1).
     """
@@ -36,7 +37,7 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return λ log(1 - P(refusal)) by the prompt's logits, to be added to relevances [rows]."""
+        """Return the term of each relevance for a likely refusal: λ log(1 - P(refusal)) [rows]."""
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)
@@ -48,7 +49,7 @@ class RowWeights:
     """The weights of one side's rows: the softmax of their relevances (DRAGON Eq. 2).
 
     `weights` are ω̃, float64 [rows]; `logs` are their logarithms, float32; `relevance` is
-    h̃ = logsumexp(relevances), by which the other side weighs this one.
+    h̃ = logsumexp(relevances), from which the two sides' weights in the answer follow.
     """
 
     def __init__(self, relevances: Sequence[float] | Relevances) -> None:
@@ -67,8 +68,8 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the weights of the rows; `standing` says which rows have lost theirs. Every
-    property is computed at first use, once.
+    `weigh` returns the rows' weights. `standing` names the rows that lost theirs in a value. Every
+    property is computed once, at first use.
     """
 
     rows: RowLogits
@@ -86,17 +87,17 @@ class Mixture:
 
     @cached_property
     def relevance(self) -> float:
-        """Return h̃, the log-sum-exp of the documents' relevances."""
+        """Return h̃, the log-sum-exp of the documents' relevances; it sets this side's weight."""
         return self._weighed.relevance
 
     @property
     def kept(self) -> float:
-        """Return κ, the logarithm of the share of its weight that this side keeps in a value."""
+        """Return κ ≤ 0, the log of the weight that remains after rows lost theirs in a value."""
         return self._mixed[1]
 
     @cached_property
     def hidden(self) -> NDArray[np.float32]:
-        """Return the input of the output layer [hidden], mixed with the rows' weights."""
+        """Return the rows' hidden states (the output layer's input), summed by weight: [hidden]."""
         hidden: NDArray[np.float32] = (self.weights @ self.rows.hidden()).astype(np.float32)
         return hidden
 
@@ -112,7 +113,7 @@ class Mixture:
         return found
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the part of `p` that each row adds for each token id: [rows, len(tokens)]."""
+        """Return what each row contributes to `p` of each token id: [rows, len(tokens)]."""
         p = np.exp(self.rows.at(tokens).astype(np.float64))
         shares: NDArray[np.float64] = p * self._weighed.weights[:, None]
         if self.standing.lost:

@@ -1,4 +1,4 @@
-"""A language model: a backend, its prompt format, and rows to decode with."""
+"""A language model: a backend, its tokenizer and its prompt format. Load one by its name."""
 
 import hashlib
 from collections.abc import Sequence as Tokens
@@ -27,9 +27,9 @@ _EXTRAS = {
 
 
 class LanguageModel:
-    """A decoder-only model and its tokenizer, with the name that it was loaded by.
+    """A decoder-only model with its tokenizer; `name` is the name that it was loaded by.
 
-    Other attributes are those of `ModelInfo`; `prompt` formats documents and questions.
+    `prompt` formats documents and questions. Other attributes are those of `ModelInfo`.
     """
 
     def __init__(self, name: str, backend: Backend, template: PromptTemplate | None = None) -> None:
@@ -58,19 +58,19 @@ class LanguageModel:
         engine: str = AUTO,
         options: Tokens[str] = (),
     ) -> "LanguageModel":
-        """Load a bundled model, `smollm2` or a GGUF file by llama.cpp; others by transformers.
+        """Load a model: bundled ones and GGUF files by llama.cpp, others by transformers or vLLM.
 
         Args:
             name: see `file_of`; for transformers and vLLM a directory or a hub id.
-            device: of transformers; auto prefers CUDA, then MPS, then the CPU.
-            dtype: of transformers and vLLM; auto is the checkpoint's, and on a CPU bfloat16 where
+            device: for transformers; auto prefers CUDA, then MPS, then the CPU.
+            dtype: for transformers and vLLM; auto is the checkpoint's, and on a CPU bfloat16 where
                 that is fast, otherwise float32.
-            threads: of the processor; by default `usual_threads()`.
+            threads: the number of CPU threads; by default `usual_threads()`.
             template: the prompt's words; by default those of TRAINED, else of CHAT or PLAIN.
-            adapter: the directory of a LoRA; of a GGUF model also a GGUF file.
-            library: llama.cpp's library, if not an installed package's.
-            engine: one of ENGINES; auto chooses by the name.
-            options: the engine's own, as name=value; only vLLM has some.
+            adapter: the directory of a LoRA, or for a GGUF model also a GGUF file.
+            library: the file of llama.cpp's library, if it is not that of an installed package.
+            engine: one of ENGINES; auto chooses llama.cpp or transformers by the name.
+            options: engine arguments as name=value; only vLLM has some.
 
         Raises ModelError: see the `load_model` of each backend.
         """
@@ -113,13 +113,13 @@ class LanguageModel:
 
     @property
     def document_fingerprint(self) -> str:
-        """Return what stored KV depends on: weights, number type, version and prompt, as a key."""
+        """Return a key for stored KV, which depends on weights, number type, version and prompt."""
         words = hashlib.sha256(repr(self.prompt.template).encode()).hexdigest()[:16]
         return f"{self.fingerprint}:{self.dtype}:{self.backend.info.version}:{words}"
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Return the `Agreement` of this model's vocabulary, made at first use."""
+        """Return the `Agreement` for this vocabulary, which finds rows that disagree in a value."""
         return Agreement(self.decode, self.vocabulary)
 
     @property
@@ -130,7 +130,7 @@ class LanguageModel:
 
     @property
     def answer_stops(self) -> tuple[int, ...]:
-        """Return the token ids that end an answer: the model's stop tokens, and the prompt's."""
+        """Return the ids of tokens that end an answer: the model's stop tokens and the prompt's."""
         return self.with_stops(self.prompt.template.stops)
 
     def with_stops(self, strings: Tokens[str]) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ class LanguageModel:
         return self.backend.tokenizer.decode(tokens)
 
     def document_kv(self, tokens: Tokens[int]) -> Document:
-        """Compute and return the KV of a document's tokens, if any. Raises as `RowSet.extend`."""
+        """Read a document's tokens now, outside of a scheduler; return their KV as a Document."""
         if not tokens:
             return self.backend.empty()
         rows = self.rows([self.backend.empty()], len(tokens))
@@ -152,7 +152,7 @@ class LanguageModel:
         return rows.kv.document(0, rows.length)
 
     def prefill(self, tokens: Tokens[int], done: Done[Document], preemption: Preemption) -> Request:
-        """Return a request that reads one document; `done` gets its KV, or an exception."""
+        """Return a scheduler's Request to read one document; `done` gets its KV or an exception."""
         length = len(tokens)
         rows, known = self.rows([self.backend.empty()], length), self.backend.unread(tokens)
         if known is not None:  # what it needs is computed with the first question behind it
@@ -165,7 +165,7 @@ class LanguageModel:
         return Request(rows, tokens, read, preemption, prompt=length, piece=piece, every=length)
 
     def rows(self, documents: Tokens[Document], capacity: int = 256) -> RowSet:
-        """Return a row per document, with room for `capacity` shared tokens; see `RowSet`."""
+        """Open a RowSet: one row per document, with first room for `capacity` shared tokens."""
         return RowSet(self.backend, documents, capacity)
 
 

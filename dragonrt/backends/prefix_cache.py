@@ -1,4 +1,4 @@
-"""The KV of one answer: a prompt behind documents, and the newest text behind it (SPEC 1)."""
+"""The KV of one answer: rows of documents, followed by its prompt and its newest text (SPEC 1)."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -24,10 +24,10 @@ LONGEST_RUN = 16
 
 
 class PrefixCache:
-    """Predicts after prefixes of texts that follow one prompt. The model's thread uses it.
+    """Predicts the next token after prefixes of an answer, and reads shared prefixes only once.
 
-    Texts are named by the hashes of their prefixes, so a shared prefix is read once. The first
-    request opens the rows and reads the prompt. Make no request before the last one is done.
+    All texts follow one prompt. A hash identifies a prefix. The first request opens the rows and
+    reads the prompt. Make a request only when the last one is done. Use the model's thread.
     """
 
     def __init__(
@@ -70,36 +70,36 @@ class PrefixCache:
         *,
         in_blocks: bool = True,
     ) -> Self:
-        """Return a cache of `rows` that has read `prompt` into them. Raises as `RowSet.extend`."""
+        """Read `prompt` into `rows` now; return their cache. `start` is the empty text's hash."""
         cache = cls(lambda: rows, prompt, start, weighing, in_blocks=in_blocks)
         run_alone(cache.prefill)
         return cache
 
     @cached_property
     def rows(self) -> RowSet:
-        """Return the rows, opened at first use. Raises as the constructor of `RowSet`."""
+        """Return the rows, which the first use opens. Raises as the constructor of `RowSet`."""
         rows = self._open()
         del self._open  # which holds the documents
         return rows
 
     @property
     def context(self) -> int:
-        """Return how many tokens precede the text in the longest row: document and prompt."""
+        """Return how many tokens precede the answer in the longest row: document and prompt."""
         return self.rows.longest_document + len(self._prompt)
 
     @property
     def relevance(self) -> float:
-        """Return h̃, the log-sum-exp of the first relevances; 0 before the prompt is read."""
+        """Return h̃, the log-sum-exp of the initial relevances; 0 before the prompt is read."""
         return self._initial.relevance
 
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:
-        """Return the predictions that `request` asks for, computed now, in forwards of its own."""
+        """Return the predictions that `request` describes, computed now, without a scheduler."""
         return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
 
     def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:
-        """Return a request that reads the prompt; `done` gets a list of the prediction after it."""
+        """Return a Request that reads the prompt; `done` gets [the prediction after the prompt]."""
         return self.request([], self._hashes[:1], 0, done, preemption)
 
     def request(
@@ -112,9 +112,10 @@ class PrefixCache:
         *,
         hidden: bool = False,
     ) -> Request:
-        """Return a request of predictions after the prefixes of `tokens` from length `first` on.
+        """Return a Request of predictions after each prefix of `tokens` of `first` or more tokens.
 
-        `hashes[n]` is that of the first n tokens, n from 0. `done` gets a list. Raises as `RowSet`.
+        `hashes[n]` is the hash of the first n tokens, n from 0. `done` gets Mixtures in a list.
+        Raises as the constructor of `RowSet`.
         """
         rows, prompt = self.rows, self._prompt
         wanted, first = first, self._judged_from(tokens, hashes, first)
@@ -155,13 +156,13 @@ class PrefixCache:
         )
 
     def disagrees(self, prefix_hash: int) -> bool:
-        """Return whether all documents have lost their weight after the prefix with this hash."""
+        """Return whether all documents contradict the value at the end of this hash's prefix."""
         standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(standing.lost) and bool(standing.rows(rows)[read].all())
 
     def kept(self, hashes: Sequence[int], first: int) -> int:
-        """Return how many of a text's tokens need no forward for predictions from `first` on."""
+        """Return how many tokens the rows hold already for predictions from length `first` on."""
         length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1

@@ -28,9 +28,9 @@ class PromptTemplate:
         user: the first message, with {document}, then {question}. Later questions repeat the part
             after {document}.
         system: the system message of a chat model.
-        refusal: the model's answer if the document has none; empty if unknown.
-        stops: strings that end an answer, beside the model's own stop tokens.
-        languages: that the model reads, by their names in English; empty if unknown.
+        refusal: the model's answer if a document does not have the answer; empty if unknown.
+        stops: strings that end an answer, in addition to the model's own stop tokens.
+        languages: the languages that the model reads, by English names; empty if unknown.
     """
 
     user: str
@@ -41,29 +41,29 @@ class PromptTemplate:
 
     @property
     def before(self) -> str:
-        """Return what precedes the document in the first message."""
+        """Return the text of `user` before {document}."""
         return self.user.partition(_DOCUMENT)[0]
 
     @property
     def gap(self) -> str:
-        """Return the white space after the document."""
+        """Return the white space of `user` that directly follows {document}."""
         behind = self.user.partition(_DOCUMENT)[2]
         return behind[: len(behind) - len(behind.lstrip())]
 
     @property
     def lead(self) -> str:
-        """Return the text between a document and its question, without white space at its end."""
+        """Return the text of `user` between {document} and {question}, stripped at its end."""
         return self.user.partition(_DOCUMENT)[2].partition(_QUESTION)[0].rstrip()
 
     def asked(self, question: str, instructions: str = "") -> str:
-        """Return what follows the gap, with `instructions`, if any, and the question filled in."""
+        """Return the text of `user` after {document}, with instructions and question filled in."""
         behind = self.user.partition(_DOCUMENT)[2].lstrip()
         before = f"{instructions}\n\n" if instructions else ""
         return behind.replace(_QUESTION, f"{before}{question}", 1)
 
     @classmethod
     def read(cls, path: Path) -> "PromptTemplate":
-        """Read a TOML file with the keys user and, as wanted, system, refusal and stops.
+        """Read a template from a TOML file: the key user, and optionally system, refusal, stops.
 
         Raises ModelError if the file cannot be read, is not TOML, or is no template.
         """
@@ -129,17 +129,17 @@ TRAINED: Mapping[str, PromptTemplate] = {
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
-    """A prompt of running text. `start` is the text of the token that begins it, if any."""
+    """The prompt of a model without a chat template. `start` is the text of its first token."""
 
     template: PromptTemplate = PLAIN
     start: str = ""
 
     def document_text(self, title: str, text: str) -> str:
-        """Return the prompt's first part, without the title: the bundled models were trained so."""
+        """Return the prompt up to the question, without the title, as in the models' training."""
         return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Return the prompt's second part: instructions, earlier turns, and the open question."""
+        """Return the prompt after the document: instructions, earlier turns and the question."""
         first = f"{instructions}\n\n" if instructions else ""
         earlier = "".join(f"{self.template.asked(q)} {a}\n" for q, a in history)
         return f"{first}{earlier}{self.template.asked(question)}"
@@ -149,21 +149,21 @@ class PlainPrompt:
 class ChatPrompt:
     """The prompt of a model with a chat template: the document opens the first user message.
 
-    The first part has all that is the same for every question, the second part the rest.
+    `document_text` has all that is the same for every question, `question_text` the rest.
     """
 
     tokenizer: Tokenizer
     template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
-        """Return the prompt's first part; a title precedes the text unless it begins the text."""
+        """Return the prompt up to the question, with `title` above the text unless it starts so."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
         is_titled = " ".join(text.split()).startswith(title.removesuffix("…"))
         titled = text if is_titled else f"{title}\n{text}"
         return f"{before}{titled}{self.template.lead}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
-        """Return the prompt's second part: instructions, earlier turns and the question."""
+        """Return the prompt after the document: instructions, earlier turns and the question."""
         _, after = self._render(history, question, instructions).split(_PLACEHOLDER)
         return after.removeprefix(self.template.lead)
 
@@ -191,9 +191,9 @@ PromptFormat = PlainPrompt | ChatPrompt
 
 
 def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) -> PromptFormat:
-    """Choose the chat format if the tokenizer has a chat template, else running text.
+    """Return a ChatPrompt if the tokenizer has a chat template, otherwise a PlainPrompt.
 
-    `template` is by default CHAT or PLAIN, for models that were not trained on a template.
+    The default `template` is CHAT or PLAIN, for models that were not trained on a template.
     """
     if tokenizer.is_chat:
         return ChatPrompt(tokenizer, template or CHAT)

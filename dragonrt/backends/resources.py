@@ -1,4 +1,4 @@
-"""The cores of this machine for a model, and the memory for keys and values of its sessions."""
+"""Limits of a model on this machine: its CPU threads, and the KV memory of its answers."""
 
 import math
 import os
@@ -18,9 +18,9 @@ _UNKNOWN = 16 * 2**30  # bytes, if the machine's memory is unknown
 
 
 def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
-    """Return how many threads a model gets: OMP_NUM_THREADS, else `usable_cores` / `sides`, 1 to 8.
+    """Return a model's default number of threads: OMP_NUM_THREADS, else cores / `sides`, 1 to 8.
 
-    Threads of two sides that wait for each other's cores are many times slower.
+    `sides` is how many models share the cores: waiting for each other's makes threads much slower.
     """
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
@@ -31,7 +31,7 @@ def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
 def usable_cores(root: Path = _ROOT) -> int:
     """Return how many physical cores this process may use, or its CPU quota if that is less.
 
-    `root` is the directory of `proc` and `sys`.
+    `root` is the directory that has `proc` and `sys`.
     """
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # a core may count as several processors
@@ -42,7 +42,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 def usual_limit(device_memory: int | None, root: Path = _ROOT) -> int:
     """Return the default limit of KV in bytes: a quarter of the accelerator's memory, else of RAM.
 
-    RAM is the machine's or, if less, what the control groups of this process allow, see `root`.
+    RAM is the machine's, or what this process's control groups allow. `root`: see `usable_cores`.
     """
     if device_memory is not None:
         return device_memory // _SHARE
@@ -105,9 +105,9 @@ class Room:
 
 
 class KvPool:
-    """Reserves the memory of answers at their start, so that a running one never lacks room.
+    """A limit of KV memory. Each answer reserves its bytes at its start, so it never lacks memory.
 
-    Memory is free as soon as nothing refers to its `Room`. Thread-safe.
+    Bytes are free again as soon as nothing refers to their `Room`. Thread-safe.
     """
 
     def __init__(self, limit: float = math.inf) -> None:
@@ -118,9 +118,9 @@ class KvPool:
         self._lock = threading.RLock()
 
     def room(self, size: int) -> Room:
-        """Reserve `size` bytes for as long as the result is referred to.
+        """Reserve `size` bytes until the returned Room is deleted.
 
-        Raises BusyError if there is no room now, ModelError if there never will be.
+        Raises BusyError if there is no room now, ModelError if `size` exceeds the whole limit.
         """
         with self._lock:
             if size > self.limit:

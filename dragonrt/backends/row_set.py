@@ -10,7 +10,7 @@ LARGEST = 1024
 
 
 class RowSet:
-    """Rows in which each document is followed by the same `length` shared tokens, and their KV."""
+    """Rows with their KV: one per document, each followed by the same `length` shared tokens."""
 
     def __init__(self, backend: Backend, documents: Sequence[Document], capacity: int) -> None:
         """`capacity` is the number of shared tokens to make room for at first.
@@ -30,7 +30,7 @@ class RowSet:
     def extend(
         self, tokens: Sequence[int], *, prompt: bool = False, hidden: bool = True
     ) -> RowLogits:
-        """Append token ids to all rows; return the logits after the last. Raises as `reserve`."""
+        """Append `tokens` to all rows; return the logits after the last. Raises as `reserve`."""
         return self._extend(tokens, every=False, prompt=prompt, hidden=hidden)[-1]
 
     def extend_all(self, tokens: Sequence[int], *, hidden: bool = True) -> list[RowLogits]:
@@ -43,7 +43,7 @@ class RowSet:
         self.length = length
 
     def reserve(self, tokens: Sequence[int]) -> None:
-        """Make room for token ids that are to be appended.
+        """Check `tokens`, and make room to append them to each row.
 
         Raises ModelError for no tokens, an unknown one, or more than the context holds.
         """

@@ -1,6 +1,6 @@
-"""Schedule requests that share the next forward of a model, and the tokens of each.
+"""Choose which requests share a model's next forward, and how many tokens each of them reads.
 
-Requests join and leave between two forwards. A preemption removes one of them. Several clients have
+Requests join and leave between two forwards. A preemption ends its request. Several clients have
 fair shares of the tokens computed (`FairShares`); one client's requests go in order of arrival.
 A scheduler belongs to the thread of its model.
 """
@@ -32,28 +32,28 @@ Done = Callable[[T | Exception], None]
 
 
 def levels(client: Client) -> tuple[Client, ...]:
-    """Return the two whose shares are counted: a client's address, and the connection from it."""
+    """Return the parts of a client that have shares: (address,) and (address, connection)."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
 class FairShares:
-    """Counts how far each address and connection is ahead of the waiting one that got least.
+    """Counts how much more of the model each address and connection got than the neediest in line.
 
     A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
     Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that
-    got least goes first. Who waits all the time is at most one forward ahead. Others are forgotten
-    once they are not ahead: time without requests is no credit.
+    got least goes first. A client that always waits is at most one forward ahead. A client that
+    is no longer ahead is forgotten: time without requests is no credit.
     """
 
     def __init__(self) -> None:
         self._ahead: dict[Client, float] = {}
 
     def place(self, client: Client) -> tuple[float, ...]:
-        """Return a sort key of a client: the smallest is that of the client that got least."""
+        """Return a sort key: the client that got least of the model has the smallest."""
         return tuple(self._ahead.get(each, 0.0) for each in levels(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
-        """Count a forward: `used` rows times tokens by client, and the clients still `waiting`."""
+        """Add a forward: rows times tokens `used` by each client. `waiting` clients need more."""
         least = dict[Client, float]()
         for each in {level for client in waiting for level in levels(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
@@ -65,7 +65,7 @@ class FairShares:
 
 
 class Portions:
-    """Limits of each client's share of one forward while another client waits."""
+    """Limits what each client gets of one forward if several clients have open answers."""
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""
@@ -75,7 +75,7 @@ class Portions:
         self._size = size
 
     def room(self, client: Client, most: int) -> int:
-        """Return how many of `most` rows times tokens the next request of a client may have."""
+        """Return how many rows times tokens, at most `most`, a client's next request may read."""
         return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
 
     def take(self, client: Client, size: int) -> None:
@@ -86,16 +86,16 @@ class Portions:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """Tokens to append to rows, of which the first `prompt` are a prompt.
+    """A request to append `tokens` to `rows`; the first `prompt` of them are a prompt.
 
     Attributes:
-        piece: how many tokens of each row of the prompt are always read together; 1 if any may.
+        piece: prompts are split between forwards only at multiples of so many tokens; 1: anywhere.
         done: gets the logits after the prompt, if there is one, and after each token from number
             `every` on; or an exception, and then the rows keep the tokens of earlier forwards.
-        in_blocks: whether a forward may carry several tokens from `every` on.
-        hidden: whether hidden states are wanted, too.
-        client: whose fair share it uses.
-        read: how many of the tokens are in the rows already.
+        in_blocks: whether a forward may carry several tokens from number `every` on.
+        hidden: whether `RowLogits.hidden` is wanted, too.
+        client: the client whose fair share the request uses.
+        read: how many of the tokens earlier forwards have read.
     """
 
     rows: RowSet
@@ -114,9 +114,9 @@ class Request:
 
 @dataclass(slots=True)
 class Batch:
-    """One forward: the requests that share it, and a feed of each.
+    """One forward: the requests that share it, and in `feeds` the tokens that each reads in it.
 
-    `size` is its rows times tokens, `used` those of each client, if several have `portions`.
+    `size` is its rows times tokens. `used` counts them by client, if several have `portions`.
     """
 
     requests: list[Request] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Batch:
     used: Counter[Client] = field(default_factory=Counter)
 
     def add(self, request: Request, tokens: int) -> None:
-        """Let the forward read the next `tokens` tokens of a request."""
+        """Add the next `tokens` unread tokens of a request to the forward."""
         rows, start = request.rows, request.read
         self.requests.append(request)
         self.feeds.append(
@@ -145,14 +145,14 @@ class Batch:
             self.used[request.client] += rows.count * tokens
 
     def leaves(self, request: Request, end: int) -> bool:
-        """Return whether some of a request's first `end` tokens stay unread after this forward."""
+        """Return whether this forward leaves some of a request's first `end` tokens unread."""
         if request not in self.requests:
             return request.read < end
         return request.read + len(self.feeds[self.requests.index(request)].tokens) < end
 
 
 class Scheduler:
-    """The requests of one model, the longest waiting first; see `schedule` for several clients."""
+    """The queue of one model's requests. `schedule` chooses the next forward, `update` ends it."""
 
     def __init__(self, info: ModelInfo) -> None:
         self.requests: list[Request] = []
@@ -162,7 +162,7 @@ class Scheduler:
         self._shares = FairShares()
 
     def add(self, request: Request, client: Client = ()) -> None:
-        """Queue a client's request; without tokens it calls `done` now. Raises as `reserve`."""
+        """Queue a client's request; if it has no tokens, `done` gets []. Raises as `reserve`."""
         if request.tokens:
             request.client = client
             request.rows.reserve(request.tokens)
@@ -171,13 +171,13 @@ class Scheduler:
             request.done([])
 
     def schedule(self, piece: int = ALONE, clients: Iterable[Client] = ()) -> Batch:
-        """Return the next forward: the tokens of answers, then prompts in what is left.
+        """Return the next forward: tokens of answers, then pieces of prompts in the space left.
 
-        The client that got least goes first. `clients` are those with open answers; each of several
-        has one answer in the forward, or several of `beside_answers` rows times tokens together.
-        Prompts, and other tokens after which no prediction is wanted, take turns at `piece` rows
-        times tokens, or more beside many answers. If the first request then has no room, or less of
-        a prompt than all other clients together, it is read alone. Preempted requests end.
+        The client that got least goes first. `clients` have open answers; each of several has one
+        answer in the forward, or more of them with `beside_answers` rows times tokens together.
+        Prompts, and other tokens without predictions, are read in pieces of `piece` rows times
+        tokens, or more beside many answers. If the first request then has no room, or less of a
+        prompt than all other clients together, it is read alone. Preempted requests end.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
@@ -215,7 +215,7 @@ class Scheduler:
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
-        """Take what `Backend.forward` returned or raised; call `done` of requests that it ends."""
+        """Handle what `Backend.forward` returned or raised: call `done` or queue requests again."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
             self._shares.charge(batch.used, {each.client for each in waiting})
@@ -259,7 +259,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
-    """Compute the request of `make` now, in forwards of its own; return or raise its result."""
+    """Run the Request that `make` returns now, without others; return or raise what `done` gets."""
     found: list[T | Exception] = []
     request = make(found.append, Preemption())
     scheduler = Scheduler(request.rows.info)

@@ -1,1 +1,1 @@
-"""Language models and embedding models in GGUF files, run by llama.cpp."""
+"""Run language models and embedding models in GGUF files with llama.cpp."""

@@ -1,7 +1,7 @@
-"""Implements the contract of a backend on llama.cpp.
+"""Implements the interface of a backend on llama.cpp.
 
-Rows are sequences of a context. A document is the saved state of a sequence. A forward carries at
-most as many tokens as the self-test found equal to the bit; pieces of a document go alone.
+Rows are sequences of a context. A document is the saved state of a sequence. A forward reads as
+many tokens at most as the self-test measured to be exact. Prompts are read in their own forwards.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ _FORMAT = 1  # of stored documents
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LlamaDocument:
-    """A Document: the saved state of a llama.cpp sequence that has its tokens."""
+    """A Document as the saved state of a llama.cpp sequence, which has the KV of its tokens."""
 
     length: int
     state: State
@@ -50,7 +50,7 @@ class LlamaDocument:
 
 
 class LlamaRows(Rows):
-    """Rows as sequences of a context, one per document, given back when this object is deleted."""
+    """Rows as sequences of a llama.cpp context, which are freed when this object is deleted."""
 
     def __init__(self, contexts: Contexts, documents: Sequence[Document], capacity: int) -> None:
         self._contexts = contexts
@@ -85,7 +85,7 @@ class LlamaRows(Rows):
 
 
 class LlamaLogits(RowLogits):
-    """RowLogits of logits float32 [rows, vocabulary] and `hidden` [rows, size] or None."""
+    """RowLogits of llama.cpp: logits, float32 [rows, vocabulary]; `hidden` [rows, size] or None."""
 
     def __init__(
         self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None
@@ -132,7 +132,7 @@ class LlamaLogits(RowLogits):
 
 
 class LlamaBackend(Backend):
-    """A Backend that runs a GGUF file by llama.cpp."""
+    """The Backend that runs a GGUF file with llama.cpp. Make one with `load_model`."""
 
     def __init__(self, contexts: Contexts, info: ModelInfo, tokenizer: LlamaTokenizer) -> None:
         self.info, self.tokenizer, self.pool = info, tokenizer, contexts.pool
@@ -235,12 +235,12 @@ def load_model(
     """Load the decoder-only model of a GGUF file.
 
     Args:
-        threads: of the processor; by default `usual_threads()`.
+        threads: the number of CPU threads; by default `usual_threads()`.
         adapter: a LoRA of the model: a GGUF file, or a directory as PEFT writes it.
         library: see `load_library`.
 
     Raises ModelError if llama.cpp is missing or cannot load the file or the adapter, or if the
-    model is no decoder whose rows can be cut.
+    model is no decoder or keeps a recurrent state, which cannot be rolled back.
     """
     threads = usual_threads() if threads is None else threads
     model = LlamaModel(load_library(library), path)

@@ -1,7 +1,7 @@
-"""A context of llama.cpp: sequences of tokens with their KV, states of sequences, and forwards.
+"""Read tokens in a llama.cpp context: sequences with their KV, saved states, and forwards.
 
-Every sequence has as many cells as any other. A sequence is cut before it is written, so that what
-a forward left behind is overwritten.
+All sequences of a context have room for the same number of tokens (cells). A sequence is cut before
+it is written, so that what a stopped forward left behind is overwritten.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ _HEADER, _WORD = 8, 4  # bytes of a state before the number of sequences, and of
 
 
 class Token(NamedTuple):
-    """A token id to read at a `position` of a `sequence`; `is_wanted`: return outputs after it."""
+    """A token to read at a `position` of a `sequence`; `is_wanted`: return the outputs after it."""
 
     token: int
     position: int
@@ -43,7 +43,7 @@ class Token(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """For wanted tokens: logits [tokens, vocabulary], and hidden states [tokens, size] or None."""
+    """Results after wanted tokens: logits [tokens, vocabulary], hidden [tokens, size] or None."""
 
     logits: Floats
     hidden: Floats | None
@@ -53,11 +53,11 @@ class Outputs(NamedTuple):
 
 
 class Context:
-    """Numbered sequences of one model, with their KV. One thread uses it, except where noted.
+    """A llama.cpp context: numbered sequences of tokens with KV. One thread uses it, unless noted.
 
     Attributes:
-        lone_from: the position from which a forward of one token gets the bits of a larger forward
-            only if it runs on one thread or beside a second token; None: it always gets them.
+        lone_from: the position from which a token alone in its forward gets other bits than in a
+            larger forward, unless on one thread or beside a second token; None: nowhere.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Context:
         return self._used
 
     def open(self, rows: int) -> range | None:
-        """Reserve `rows` empty sequences with consecutive numbers; return them, None if too few."""
+        """Reserve `rows` empty sequences with consecutive numbers; None if too few are free."""
         used, places = self.used(), range(self.sequences - rows + 1)
         for first in places if rows > 1 else reversed(places):  # single ones leave no gaps
             if used.isdisjoint(found := range(first, first + rows)):
@@ -126,24 +126,24 @@ class Context:
         return None
 
     def release(self, sequences: range) -> None:
-        """Let `open` return these sequences again. Call from any thread."""
+        """Free these sequences for a later `open`. Call from any thread."""
         self._free.append(sequences)
 
     def cut(self, sequence: int, length: int) -> None:
-        """Remove all tokens of a sequence but the first `length`."""
+        """Remove all tokens of a sequence except the first `length`."""
         self._library.memory_seq_rm(self._memory, sequence, length, -1)
 
     def save(self, sequence: int) -> State:
-        """Return the KV of a sequence as bytes, which `load` of any context of this model reads."""
+        """Return the KV of a sequence as bytes, for `load` in any context of the same model."""
         state = self._state(sequence)
         return portable(state, sequence, self.sequences) if self._is_portable else state
 
     def load(self, sequence: int, state: State) -> None:
-        """Replace the KV of a sequence by what `save` returned; ModelError if of another model."""
+        """Replace a sequence by one that was saved. Raises ModelError if of another model."""
         self._set_state(sequence, native(state, self.sequences) if self._is_portable else state)
 
     def stop_if_preempted(self) -> None:
-        """Stop the running forward if all its requests are preempted. Call from any thread."""
+        """Stop the running forward if all its preemptions are set. Call from any thread."""
         with self._stopping:
             if self._running and all(each.requested for each in self._running):
                 self._stop[0] = b"\1"
@@ -151,10 +151,10 @@ class Context:
     def forward(
         self, batch: Sequence[Token], preemptions: Sequence[Preemption], *, most: int, hidden: bool
     ) -> Outputs | None:
-        """Compute the KV of tokens, `most` in each forward; return the outputs of the wanted ones.
+        """Read the tokens of `batch`, `most` per forward; return the outputs after wanted ones.
 
-        Returns None if all preemptions ask to stop; the KV is then dropped. Hidden states are
-        computed only if `hidden`.
+        Returns None if all `preemptions` are set, and removes the batch from the sequences. Hidden
+        states are computed only if `hidden`.
         """
         if hidden != self._is_hidden:
             self._library.set_embeddings(self._context, hidden)
@@ -273,13 +273,11 @@ class Context:
 
 
 def portable(state: State, sequence: int, sequences: int) -> State:
-    """Return the state of one `sequence` of a context of `sequences` as a context of one saves it.
+    """Return a saved state in a form that `native` can turn into one for any context of the model.
 
-    llama.cpp writes the number of the context's sequences, then the cells of each, and loads a
-    state into a context of the same number only. But of all these sequences only the saved one has
-    cells: the others are a zero each, before and behind it.
-
-    Raises ModelError if llama.cpp writes states in another way.
+    llama.cpp loads a state only into a context with as many sequences as the one that saved it
+    (`sequences`). It writes that number, then a zero for each sequence but the saved `sequence`.
+    This function removes both. Raises ModelError if llama.cpp writes states in another way.
     """
     first = _HEADER + _WORD
     cells, end = first + _WORD * sequence, state.size - _WORD * (sequences - 1 - sequence)
@@ -290,7 +288,7 @@ def portable(state: State, sequence: int, sequences: int) -> State:
 
 
 def native(state: State, sequences: int) -> State:
-    """Return a `portable` state as a context of `sequences` loads it; ModelError if damaged."""
+    """Return a `portable` state for a context of `sequences`. Raises ModelError if damaged."""
     if not np.array_equal(state[_HEADER : _HEADER + _WORD], _words(1)):
         raise ModelError("the stored KV of a document is damaged: delete it")
     cells, others = state[_HEADER + _WORD :], [0] * (sequences - 1)
@@ -302,16 +300,15 @@ def _words(*numbers: int) -> State:
 
 
 def lone_places(sequences: Sequence[int]) -> list[int]:
-    """Return the indices in a batch of tokens computed alone, at most one of each sequence.
+    """Return the indices of tokens in a batch that llama.cpp would compute alone.
 
     Flash attention on CPUs has a kernel of its own for one token of one row. If the row is long
     (512 padded cells), it divides the KV among the threads (`use_split_kv_path` in
-    ggml-cpu/ops.cpp), and the last bits depend on their number. Every other forward has the same
-    bits on any number of threads.
+    ggml-cpu/ops.cpp), and the last bits depend on their number. No other forward depends on it.
 
     `sequences` has the sequence of each token. llama.cpp divides a batch into parts of equally many
-    tokens of sequences whose numbers follow each other (`llama_batch_allocr::split_equal`). Only
-    the last token of a sequence can be alone.
+    tokens of sequences with consecutive numbers (`llama_batch_allocr::split_equal`). Only the last
+    token of a sequence can be alone.
     """
     left: dict[int, list[int]] = {}
     for place, sequence in enumerate(sequences):

@@ -1,7 +1,7 @@
-"""The contexts of a model, each of rows of one length: short answers do not pay for a long one.
+"""The llama.cpp contexts of a model. Each has rows of one length, so short rows take less memory.
 
-A context is made when rows need it, and freed when others are needed and it has none in use. None
-grows: its bytes are reserved in a KvPool before it is made, whatever rows are open in it.
+A context is made when rows need it, and freed if none of its rows is in use when others are opened.
+No context grows: its bytes are reserved in a KvPool before it is made.
 """
 
 from contextlib import suppress
@@ -28,7 +28,7 @@ _SPARE = 4  # times the bytes of a forward: what is reserved and not used
 
 
 class Contexts:
-    """Makes, shares and frees the contexts of one model. One thread uses it."""
+    """Makes, shares and frees the llama.cpp contexts of one model. One thread uses it."""
 
     def __init__(self, model: LlamaModel, threads: int, adapter: int, found: Exactness) -> None:
         """`found` is of this model, with a LoRA (0: none)."""
@@ -42,7 +42,7 @@ class Contexts:
         """Each with the cells that it reserved for a row that is moved or undone."""
 
     def open(self, rows: int, cells: int) -> tuple[Context, range]:
-        """Return a context and `rows` empty sequences of it, with room for `cells` tokens each.
+        """Return a context with `rows` empty sequences of it, each with room for `cells` tokens.
 
         Raises BusyError if there is no memory now, ModelError if there never will be.
         """

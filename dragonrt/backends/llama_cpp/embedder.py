@@ -1,4 +1,4 @@
-"""Embedding models in GGUF files, the bundled one among them."""
+"""Load embedding models, which turn texts into vectors, from GGUF files or as bundled."""
 
 import weakref
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ _POOLED = (1, 2, 3)  # by the mean, the first or the last token
 def load_embedder(
     name: str = DEFAULT, threads: int | None = None, library: Path | None = None
 ) -> Embedder:
-    """Load "default" or a GGUF file (see `file_of`); others by sentence-transformers.
+    """Load "default", a GGUF file (see `file_of`), or a model of sentence-transformers.
 
-    Unlike the others, a model of a GGUF file embeds texts without a prompt before them.
+    GGUF models embed texts as they are. Others may put a prompt before each text.
 
     Args:
-        threads: that encode documents, a text each or, with models of over 512 tokens, all one; by
-            default `usual_threads()`. One encodes a question. The vectors do not depend on them.
+        threads: how many encode documents, by default `usual_threads()`: each encodes one text, or
+            all encode one if the model reads over 512 tokens. One thread encodes a question.
         library: see `load_library`.
 
     Raises RetrievalError if there is no such model, or it is no embedding model.

@@ -1,4 +1,4 @@
-"""Write GGUF files made of others, with weights rounded by ggml's own quantiser.
+"""Write GGUF files that are made from other model files, with ggml's own quantisation.
 
 Import it only to make a file: the package `gguf` takes 2 s to read a vocabulary of 49,152.
 """
@@ -41,7 +41,7 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Stored(NamedTuple):
-    """A tensor to write: rows of numbers, or of the bytes of the quantised type `kind`."""
+    """A tensor to write to a file: its numbers, or the bytes of its rows if `kind` is quantised."""
 
     name: str
     data: NDArray[Any]
@@ -55,11 +55,11 @@ def write_merged(
     on_progress: Callable[[int, int], None],
     threads: int | None,
 ) -> None:
-    """Write a Llama's file with an adapter merged into it: see `model_file.merged`.
+    """Write a Llama's GGUF file with an adapter merged into its weights: see `model_file.merged`.
 
-    Linear layers become IQ4_NL, weighed by the mean squares of their inputs. Values (`attn_v`)
-    stay in Q8_0: they lose most by 4 bits and are small. The embedding stays as it is. The output
-    layer, which is read whole for each token, is IQ4_NL too.
+    Linear layers become IQ4_NL, with errors weighed by the mean squares of the layers' inputs.
+    Values (`attn_v`) become Q8_0: they lose most by 4 bits and are small. The embedding stays as it
+    is, and its IQ4_NL copy becomes the output layer, which is read whole for each token.
     """
     base, update = GGUFReader(source), GGUFReader(adapter)
     parts = {each.name: each for each in update.tensors}
@@ -94,7 +94,7 @@ def write_merged(
 
 
 def write_with_layers(path: Path, base: Path, layers: Path) -> None:
-    """Write to `path` the layers of `layers`, with embedding, output and tokenizer of `base`."""
+    """Write a file with the layers of `layers` and the embedding, output, tokenizer of `base`."""
     files = GGUFReader(base), GGUFReader(layers)
     tensors = [
         _kept(tensor)
@@ -108,9 +108,9 @@ def write_with_layers(path: Path, base: Path, layers: Path) -> None:
 def write_adapter(
     path: Path, layers: Mapping[str, Factors], metadata: Callable[[str], str]
 ) -> None:
-    """Write a LoRA as a GGUF file. `layers` are by their names in transformers.
+    """Write a LoRA as a GGUF file. `layers` has the names of layers as in transformers.
 
-    `metadata` returns the value of a key of the model's file. Raises ValueError or LookupError if
+    `metadata(key)` returns a value of the model's GGUF file. Raises ValueError or LookupError if
     the layers are not that model's.
     """
     kind = metadata("general.architecture")
@@ -136,7 +136,7 @@ def write_adapter(
 
 
 def write_embedder(path: Path, directory: Path) -> None:
-    """Write the BERT of a sentence-transformers directory, with mean pooling, as float16 GGUF."""
+    """Write a sentence-transformers directory (a BERT, mean pooling) as a float16 GGUF file."""
     config = _json(directory / "config.json")
     # sentence-transformers cuts texts here; llama.cpp has as many positions as its context.
     length = int(_json(directory / "sentence_bert_config.json")["max_seq_length"])
@@ -188,7 +188,7 @@ def _json(path: Path) -> Any:
 def quantised(
     weight: NDArray[Any], kind: Type, importance: NDArray[Any] | None = None
 ) -> NDArray[np.uint8]:
-    """Round a weight [rows, columns] to a type; return the bytes of the rows, [rows, bytes].
+    """Quantise a weight [rows, columns] to a ggml type; return its rows as bytes, [rows, bytes].
 
     `importance` [columns] weighs the rounding errors of the columns.
     """
@@ -216,7 +216,7 @@ def _numbers(tensor: ReaderTensor) -> NDArray[np.float64]:
 
 
 def write_llama(path: Path, metadata: Sequence[GGUFReader], tensors: Iterable[Stored]) -> None:
-    """Write a Llama's file of tensors, with the metadata of files, of which later ones override."""
+    """Write a Llama's GGUF file of `tensors`; in `metadata`, later files override earlier ones."""
     writer = GGUFWriter(path, "llama")
     fields = {name: field for each in metadata for name, field in each.fields.items()}
     for name, field in fields.items():
@@ -229,7 +229,7 @@ def write_llama(path: Path, metadata: Sequence[GGUFReader], tensors: Iterable[St
 
 
 def finish(writer: GGUFWriter) -> None:
-    """Write all that was added to a file's writer, and close it."""
+    """Write a GGUF file's header, metadata and tensors from its writer, and close the writer."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -1,4 +1,4 @@
-"""GGUF files of the Hugging Face hub: fetched once, and kept in the cache of its client."""
+"""Download GGUF files from the Hugging Face hub, once each, into the cache of the hub's client."""
 
 import re
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ _LIST_S = 10.0  # how long the hub may take to list the files of a repository
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of the Hugging Face hub, as llama.cpp names it: [hf.co/]OWNER/NAME:QUANT.
+    """A file of the Hugging Face hub, named as in llama.cpp: [hf.co/]OWNER/NAME:QUANT.
 
-    `quant` is the type of its weights, or the file's whole name.
+    `quant` is the type of its weights, such as Q4_K_M, or the file's whole name.
     """
 
     repository: str
@@ -25,14 +25,14 @@ class HubFile:
 
     @classmethod
     def parse(cls, name: str) -> "HubFile | None":
-        """Return the file of this name; None if it has neither hf.co/ nor a quant, or is a path."""
+        """Parse a model's name; None if it has neither hf.co/ nor :QUANT, or is a local path."""
         found = _NAME.fullmatch(name)
         if found is None or not (found[1] or found[3]) or Path(name).exists():
             return None
         return cls(found[2], found[3] or _USUAL)
 
     def kept(self) -> Path | None:
-        """Return the file's path in the cache of the hub's client; None if it is not there."""
+        """Return the file's path in the local cache; None if it was not downloaded yet."""
         from huggingface_hub.constants import HF_HUB_CACHE
 
         folder = Path(HF_HUB_CACHE) / f"models--{self.repository.replace('/', '--')}"
@@ -46,10 +46,10 @@ class HubFile:
         return files / name if name else None
 
     def fetched(self) -> Path:
-        """Return the file's path in the cache; fetch it if missing, with a bar on a terminal.
+        """Return the file's path in the local cache; download a missing file, with a progress bar.
 
-        A broken connection is resumed; a new version on the hub is not looked for. Raises
-        ModelError if the hub does not have it, does not give it, or cannot be reached.
+        A broken download is resumed. A cached file is not compared with the hub. Raises ModelError
+        if the hub does not have the file, refuses it, or cannot be reached.
         """
         if (kept := self.kept()) is not None:
             return kept

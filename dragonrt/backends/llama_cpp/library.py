@@ -1,4 +1,4 @@
-"""llama.cpp by ctypes: the compiled library of an installed package, and models that it loads.
+"""Call llama.cpp by ctypes: the compiled library of an installed package, and its models.
 
 llama.h changes with every release, its structures too. So only the first four words of a context's
 options are set, which have been the same for years. All else stays at the library's defaults, or
@@ -44,7 +44,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """llama.cpp's options of a model or a context. Only four of a context have names here."""
+    """The C structure of llama.cpp's options; only the first four of a context have names here."""
 
     _fields_ = (
         ("n_ctx", c_uint32),
@@ -56,7 +56,7 @@ class Options(ctypes.Structure):
 
 
 class Batch(ctypes.Structure):
-    """llama.cpp's tokens of one forward: pointers to their ids, positions, sequences and so on."""
+    """The C structure of a forward's tokens: pointers to their ids, positions, sequences, flags."""
 
     _fields_ = (
         ("n_tokens", c_int32),
@@ -129,11 +129,11 @@ _quiet = ctypes.CFUNCTYPE(None, c_int32, c_char_p, c_void_p)(lambda *_: None)
 
 
 class Library:
-    """The functions of llama.cpp, without their prefix `llama_`; those of ggml with `ggml_`.
+    """The C functions of llama.cpp as methods, without the prefix `llama_`; `ggml_` stays.
 
     Attributes:
         path: the library's file.
-        name: the package that it is of, with its version; else the file's path.
+        name: the package that has the library, with its version; without one, the file's path.
     """
 
     def __init__(self, path: Path, name: str) -> None:
@@ -165,7 +165,7 @@ class Library:
 
     @property
     def instructions(self) -> str:
-        """Return the instruction sets and accelerators of this build, with a space between them."""
+        """Return the instruction sets and accelerators of this build, separated by spaces."""
         found = str(self.print_system_info().decode())
         return " ".join(part.split()[-3] for part in found.split("|") if part.endswith("= 1 "))
 
@@ -205,7 +205,7 @@ class LlamaModel:
         self.has_planes = rope > 0 and rope & 8 != 0  # LLAMA_ROPE_TYPE_MROPE, and those like it
 
     def check_decoder(self) -> None:
-        """Raise ModelError unless it is a decoder whose sequences can be cut to fewer tokens."""
+        """Raise ModelError if this is no decoder, or has a recurrent state and cannot roll back."""
         kind = self.metadata("general.architecture")
         is_causal = self.metadata(f"{kind}.attention.causal") != "false"
         if self.library.model_has_encoder(self.pointer) or not is_causal:
@@ -219,7 +219,7 @@ class LlamaModel:
 
     @property
     def dtype(self) -> str:
-        """Return the type of most weights, as llama.cpp names it."""
+        """Return the number type of most weights, as llama.cpp names it, such as Q8_0."""
         text = ctypes.create_string_buffer(256)
         self.library.model_desc(self.pointer, text, len(text))
         *_, form = text.value.decode().split(" ", 2)
@@ -237,7 +237,8 @@ class LlamaModel:
     def tokens(self, text: str, *, framed: bool) -> NDArray[np.int32]:
         """Return the token ids of a text, int32 [tokens].
 
-        If `framed`, special tokens begin and end it; if not, the text may name special tokens.
+        If `framed`, the model's begin and end tokens are added, and names of special tokens in the
+        text are plain text. Otherwise these names become the special tokens.
         """
         data = text.encode("utf-8", "replace")
         found = np.empty(len(data) + 8, np.int32)
@@ -248,7 +249,7 @@ class LlamaModel:
         return found[:count]
 
     def load_adapter(self, path: Path) -> int:
-        """Load a LoRA and return llama.cpp's pointer to it; ModelError if it is another model's."""
+        """Load a LoRA's file; return llama.cpp's pointer to it. ModelError if of another model."""
         found: int = self.library.adapter_lora_init(self.pointer, os.fsencode(path))
         if not found:
             raise ModelError(f"{path} is no adapter of {self.path}, or is damaged")
@@ -277,7 +278,7 @@ def load_library(path: Path | None = None) -> Library:
 
 
 def installed(module: str) -> Path | None:
-    """Return the llama.cpp library of a package, without importing it; None if not installed."""
+    """Return the llama.cpp library file in an installed package, without importing it, or None."""
     spec = find_spec(module)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for pattern in _FILES:

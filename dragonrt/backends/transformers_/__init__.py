@@ -1,1 +1,1 @@
-"""Decoder-only models of a directory or the hub, on CPU, CUDA or MPS, by transformers' forward."""
+"""Run decoder-only models of a directory or the hub with transformers, on CPU, CUDA or MPS."""

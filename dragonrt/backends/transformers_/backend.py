@@ -1,4 +1,4 @@
-"""Implements the contract of a backend by the forward of a transformers causal language model."""
+"""Implements the interface of a backend on a causal language model of transformers."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _CONTEXT = ("max_position_embeddings", "seq_length", "max_seq_len")
 
 
 class TransformersTokenizer(Tokenizer):
-    """A Tokenizer of the package transformers."""
+    """A Tokenizer that wraps one of the package transformers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -42,7 +42,7 @@ class TransformersTokenizer(Tokenizer):
 
     @property
     def fingerprint(self) -> str:
-        """Return the `vocabulary_fingerprint`: equal to that of the model's GGUF file."""
+        """Return the `vocabulary_fingerprint`, as of the same model's GGUF file."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         kind = "slow" if backend is None else backend.decoder.__getstate__().decode()
         for mark, name in (("ByteFallback", "sentencepiece"), ("ByteLevel", "byte-level")):
@@ -76,7 +76,7 @@ class TransformersTokenizer(Tokenizer):
 
 
 class TorchLogits(RowLogits):
-    """RowLogits of log-probabilities float32 [rows, vocabulary], and `hidden` [rows, size]."""
+    """RowLogits in torch: log-probabilities, float32 [rows, vocabulary]; `hidden` [rows, size]."""
 
     def __init__(self, log_probabilities: Tensor, hidden: Tensor) -> None:
         self._log_probabilities, self._hidden = log_probabilities, hidden
@@ -107,11 +107,11 @@ class TorchLogits(RowLogits):
 
 
 class TransformersBackend(Backend):
-    """A causal language model of transformers. Each feed has a forward of its own.
+    """The Backend that runs a model of transformers, with a forward of its own for each feed.
 
-    So the bits of a feed do not depend on others of the call. They do depend on the block and on
-    the other rows, in every number type: the attention of transformers sums in another order for
-    other shapes. Hence no `exact_blocks`.
+    The bits of a feed do not depend on other feeds of a call. But they do depend on the number of
+    its tokens and rows, in every number type, because the attention of transformers sums in another
+    order for other shapes. So there is no `exact_blocks`.
     """
 
     def __init__(self, model: Any, tokenizer: TransformersTokenizer, fingerprint: str) -> None:

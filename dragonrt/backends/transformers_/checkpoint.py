@@ -1,4 +1,4 @@
-"""From a directory or a hub id to a backend."""
+"""Load a model from a directory or the hub, and make a TransformersBackend of it."""
 
 import hashlib
 import json
@@ -33,7 +33,7 @@ def load_model(
     threads: int | None = None,
     adapter: Path | None = None,
 ) -> TransformersBackend:
-    """Load a directory or hub id, with an adapter's directory merged; set the threads of torch.
+    """Load a model from a directory or hub id, merge a LoRA's directory, set torch's threads.
 
     Raises ModelError if there is no such model, it has no safetensors weights, it is no
     decoder-only language model, the adapter is another model's, or torch has no such device here.
@@ -50,7 +50,7 @@ def load_model(
 
 
 def merge(model: Any, directory: Path) -> str:
-    """Add the LoRA of a directory to a model's weights; return the SHA-256 of its files.
+    """Add the LoRA in a directory to a model's weights; return the SHA-256 of the LoRA's files.
 
     Raises ModelError, with the model unchanged, if it cannot be read or is another model's.
     """

@@ -1,4 +1,4 @@
-"""The keys and values of stored documents, and of rows as a transformers forward writes them.
+"""Store the KV of documents, and the KV of rows where a transformers forward writes it.
 
 Every token has a fixed place, so a rejection or a preemption needs no repair. Documents are padded
 on the left, the layout that every architecture's masks and positions support.
@@ -30,7 +30,7 @@ _TORCH_DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class LayerShape:
-    """What one layer stores of each token: `heads` keys of `key_dim` and values of `value_dim`."""
+    """The KV of a token in one layer: `heads` keys of size `key_dim` and values of `value_dim`."""
 
     heads: int
     key_dim: int
@@ -65,7 +65,7 @@ class DocumentKV:
     def dump(self) -> dict[str, NDArray[Any]]:
         """Return keys and values as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...
 
-        bfloat16 is viewed as uint16.
+        The bits of bfloat16 are stored as uint16.
         """
         parts = zip(_names(len(self.keys)), self.keys + self.values, strict=True)
         return {name: _plain(tensor) for name, tensor in parts}
@@ -87,7 +87,7 @@ class DocumentKV:
 
 
 class PaddedKvCache(Rows):
-    """Rows as buffers with a column per token. All documents end before the column `width`."""
+    """Rows as tensors with a column per token. Documents are padded to end at column `width`."""
 
     def __init__(
         self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int, pool: KvPool
@@ -112,7 +112,7 @@ class PaddedKvCache(Rows):
     @torch.inference_mode()
     @override
     def reserve(self, tokens: int) -> None:
-        """Allocate room for `tokens` shared tokens in all; buffers that grow at least double."""
+        """Allocate room for `tokens` shared tokens in total, and at least double a full buffer."""
         if tokens > self._capacity:
             grown = max(tokens, 2 * self._capacity)
             more = (0, 0, 0, grown - self._capacity)
@@ -130,7 +130,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return a transformers cache of `start` columns that a forward extends unless stopped."""
+        """Return the Cache with which a forward writes its KV from column `start` on."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

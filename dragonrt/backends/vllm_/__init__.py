@@ -1,1 +1,1 @@
-"""The backend of vLLM: any model that it serves, on many GPUs, with its own KV and batches."""
+"""Run any model that vLLM serves, on many GPUs, with vLLM's own KV cache and batches."""

@@ -1,8 +1,8 @@
-"""Implements the contract of a backend by requests of one token to vLLM's engine.
+"""Implements the interface of a backend by requests of one token to vLLM's engine.
 
-A row is a request that stays open: it gets the next tokens, and computes these alone. Where rows go
-back, it is cut. If that would change a full block of KV, a new request reads the shorter text, of
-which vLLM's prefix cache has the full blocks. What a cache has dropped is computed again.
+A row is a request that stays open, gets the next tokens, and computes only these. To roll a row
+back, its request is cut. If the cut would change a full block of KV, a new request reads the
+shorter text, of which vLLM's prefix cache has the full blocks or else computes them again.
 """
 
 import weakref
@@ -28,7 +28,7 @@ TOKENS = "tokens"
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class TokenDocument:
-    """A Document as its token ids, whose KV the engine keeps or computes again."""
+    """A Document that stores its token ids only: the engine keeps their KV or computes it again."""
 
     tokens: tuple[int, ...]
 
@@ -41,7 +41,7 @@ class TokenDocument:
 
 
 class TokenRows(Rows):
-    """Rows as the token ids of each document, and the shared ones."""
+    """Rows that store token ids only: those of each document, and the shared ones."""
 
     def __init__(self, number: int, documents: Sequence[TokenDocument], room: Room) -> None:
         self.number, self.count, self._room = number, len(documents), room
@@ -59,17 +59,17 @@ class TokenRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The `keys` of a TokenRows' open requests, one per row, and the number of their KV blocks."""
+    """Requests that stay open for a TokenRows: their `keys`, one per row, and their KV blocks."""
 
     keys: list[int]
     blocks: int
 
 
 class VllmBackend(Backend):
-    """A model that vLLM's engine runs. All feeds of a call share the engine's batches.
+    """The Backend that runs a model in vLLM's engine. All feeds of a call share its batches.
 
-    A preempted feed leaves between two of the engine's forwards. If requests need room, the open
-    requests end that were not used for the longest time.
+    A preempted feed is removed between two of the engine's forwards. If requests need room, the
+    open requests that were not used for the longest time are ended.
     """
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, info: ModelInfo) -> None:
@@ -109,7 +109,7 @@ class VllmBackend(Backend):
 
     @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
-        """Compute all feeds. Raises ModelError if the engine fails, then in every later call."""
+        """Compute all feeds. Raises ModelError if the engine fails or failed in an earlier call."""
         if self._dead:
             raise ModelError(self._dead)
         try:

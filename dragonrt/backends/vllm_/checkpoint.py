@@ -1,4 +1,4 @@
-"""From a directory or a hub id to a backend in this process; workers of several GPUs are others."""
+"""Load a model from a directory or the hub into a vLLM engine in this process, as a Backend."""
 
 import hashlib
 import json
@@ -35,9 +35,9 @@ def load_model(
     threads: int | None = None,
     options: Sequence[str] = (),
 ) -> Backend:
-    """Load a directory or hub id with engine arguments `name=value`; set environment variables.
+    """Load a model from a directory or hub id, with vLLM's engine arguments as `name=value`.
 
-    Raises ModelError if there is no such model, or vLLM refuses it or an argument.
+    Sets vLLM's environment variables. Raises ModelError if vLLM refuses the model or an argument.
     """
     os.environ |= _ENVIRONMENT | {
         "OMP_NUM_THREADS": str(usual_threads() if threads is None else threads)
@@ -99,7 +99,7 @@ def load_model(
 
 
 def read_options(options: Sequence[str]) -> dict[str, Any]:
-    """Return vLLM's engine arguments by name, given as `name=value`; a value is JSON or a text."""
+    """Parse vLLM engine arguments, given as `name=value`; a value is JSON, or otherwise a text."""
     found = dict[str, Any]()
     for option in options:
         name, equals, value = option.partition("=")

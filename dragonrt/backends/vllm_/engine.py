@@ -1,4 +1,4 @@
-"""vLLM's engine: requests of one token, and how many of them a forward may carry exactly."""
+"""Drive vLLM's engine with requests of one new token, and measure which forwards are exact."""
 
 import random
 from collections import Counter
@@ -23,9 +23,9 @@ _OTHERS = (11, 90, 33, 64, 5)
 
 
 class Engine:
-    """vLLM's core, which computes the requests of all rows, and its workers.
+    """vLLM's engine core, which computes the requests of all rows, and its workers.
 
-    `most_open` is how many requests may stay open, and how many blocks of KV these may have.
+    `most_open` limits the requests that stay open: their number, and their blocks of KV.
     """
 
     def __init__(self, llm: Any) -> None:
@@ -55,10 +55,10 @@ class Engine:
         return bool(self._awaited)
 
     def add(self, key: int, tokens: list[int], stays: bool, rows: int = 1) -> None:
-        """Have token ids read and the next token predicted, by a new request or the open one `key`.
+        """Queue `tokens` to read, in a new request or the open request `key`; `step` runs them.
 
-        If it `stays`, it is open afterwards. The predictions after the last `rows` tokens are kept
-        for `take`; more than one are computed anew, without vLLM's prefix cache.
+        If the request `stays`, it is open afterwards. The predictions after the last `rows` tokens
+        are kept for `take`; several are computed without vLLM's prefix cache.
         """
         turns = [(tokens, rows)]
         if stays and 1 < rows < len(tokens):  # what comes before them may be found there
@@ -86,9 +86,9 @@ class Engine:
         self._awaited -= Counter(each.request_id for each in self._core.get_output().outputs)
 
     def cut(self, key: int, length: int) -> bool:
-        """Cut an open request to `length` tokens; return False if full blocks of KV reach further.
+        """Cut an open request to `length` tokens; return False if that would cut a full KV block.
 
-        Then nothing is changed: other requests may share these blocks.
+        Then nothing is changed, because other requests may share the block.
         """
         request = self._requests[str(key)]
         read = request.num_computed_tokens
@@ -99,26 +99,26 @@ class Engine:
         return True
 
     def abort(self, keys: Sequence[int]) -> None:
-        """End the requests with these keys, also open ones; keys without a request are ignored."""
+        """End the requests with these keys, also open ones. Keys without a request are ignored."""
         names = [str(key) for key in keys]
         self._core.abort_requests(names)
         for name in names:
             del self._awaited[name]
 
     def take(self, keys: Sequence[int]) -> list[list[tuple[Any, ...]]]:
-        """Return the predictions kept for each request, a list of `rows.Row`; forget all kept."""
+        """Return the predictions kept for each request, as lists of `rows.Row`; discard them."""
         found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
 
 
 def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
-    """Return how many requests a forward may have so that each has the bits of one alone, or 0.
+    """Return the most rows times tokens of a forward that have the bits of one alone; 0: none.
 
     Kernels are chosen by the number of tokens, and a GPU's differ in their last bits unless vLLM is
     made batch invariant (VLLM_BATCH_INVARIANT=1). So it is measured, at each start.
 
-    One token after another of an open request is compared with blocks of the same text, and with
-    other texts beside them, at each of the STARTS for which `longest` tokens have room.
+    Single tokens of an open request are compared with blocks of the same text and with other texts
+    beside them, at each of the STARTS for which `longest` tokens have room.
     """
     room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - BLOCK
     return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))

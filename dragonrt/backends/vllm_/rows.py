@@ -1,7 +1,7 @@
-"""What runs in vLLM's workers: it keeps logits and hidden states of all requests.
+"""Keep the predictions and hidden states of requests, inside vLLM's workers.
 
-The argument KEY of a request is its key, and how many of its rows are wanted. Workers may be other
-processes, so the backend asks by `collective_rpc` for what they keep.
+The argument KEY of a request is its key, and how many of its newest rows are kept. Workers may be
+other processes, so the backend fetches the kept ones by `collective_rpc`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ _SAMPLED = 64
 
 
 class WorkerExtension:
-    """Methods that vLLM adds to its workers (`worker_extension_cls`)."""
+    """Methods that vLLM adds to its workers (`worker_extension_cls`), for `collective_rpc`."""
 
     model_runner: Any
 
     def keep_rows(self) -> None:
-        """From now on keep the newest Rows of each request, as many as its argument KEY says."""
+        """Patch the model so that each request's newest Rows are kept, as many as KEY says."""
         runner, states = self.model_runner, list[Tensor]()
         model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
@@ -60,7 +60,7 @@ class WorkerExtension:
         runner._model_forward, model.compute_logits = forwarded, computed
 
     def pair_lone_rows(self) -> None:
-        """Let CPUs multiply a lone row as two: oneDNN's product of one sums in another order."""
+        """Patch CPU layers to compute a lone row as two: oneDNN sums one row in another order."""
 
         def paired(linear: Callable[..., Tensor]) -> Callable[..., Tensor]:
             def multiplied(x: Tensor, *arguments: Any, **options: Any) -> Tensor:
@@ -74,7 +74,7 @@ class WorkerExtension:
                 layer.cpu_linear = paired(layer.cpu_linear)
 
     def take_rows(self, keys: Sequence[int]) -> list[list[Row]] | None:
-        """Return the kept Rows of each request; None if this worker lacks some. Forget all."""
+        """Return the kept Rows of `keys`; None if this worker lacks some. Discards all kept."""
         found = [_kept[key] for key in keys] if all(key in _kept for key in keys) else None
         _kept.clear()
         return found
