@@ -1,1 +1,1 @@
-"""Policies: block length and resolution, aggregator, and what they are estimated from."""
+"""Choose block lengths, resolutions and aggregators, and estimate the delays they depend on."""

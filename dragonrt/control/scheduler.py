@@ -16,7 +16,7 @@ from dragonrt.side import Side, other
 
 
 class Aggregator(StrEnum):
-    """How the aggregator of each step is chosen: the values of `--aggregator`."""
+    """How the side that decides each step is chosen: the values of `--aggregator`."""
 
     BOTH = "both"
     GREEDY = "greedy"
@@ -26,13 +26,13 @@ class Aggregator(StrEnum):
     SYNC = "sync"
 
     def first(self) -> Side:
-        """Return the side that decides step 0; has no meaning for BOTH."""
+        """Return the side that decides step 0. With BOTH the result has no meaning."""
         return "cloud" if self is Aggregator.CLOUD else "device"
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the scheduler knows at a step: seconds of a draft and a round trip, and acceptances."""
+    """The scheduler's input: each side's seconds per draft and acceptance, and the round trip."""
 
     decode_s: dict[Side, float]
     acceptance: dict[Side, float]
@@ -40,7 +40,7 @@ class Estimate:
 
 
 def expected_latency(aggregator: Side, estimate: Estimate) -> float:
-    """Return Z of one side: expected seconds per token if that side aggregates (DRAGON Eq. 7)."""
+    """Return the expected seconds per token if the side `aggregator` decides: Z in DRAGON Eq. 7."""
     remote = other(aggregator)
     local_s, remote_s = estimate.decode_s[aggregator], estimate.decode_s[remote]
     accepted = estimate.acceptance[remote]
@@ -49,14 +49,14 @@ def expected_latency(aggregator: Side, estimate: Estimate) -> float:
 
 
 def latency_difference(aggregator: Side, estimate: Estimate) -> float:
-    """Return ΔZ: seconds per token saved if `aggregator` hands over to the other side (Eq. 8)."""
+    """Return the seconds per token that a handover by `aggregator` saves: ΔZ in DRAGON Eq. 8."""
     return expected_latency(aggregator, estimate) - expected_latency(other(aggregator), estimate)
 
 
 def next_aggregator(
     placement: Aggregator, step: int, current: Side, estimate: Estimate, noise: Noise
 ) -> Side:
-    """Return the side that decides `step`, chosen by `current`, which decided the step before."""
+    """Return the side that decides `step` by a `placement`; `current` decided the step before."""
     match placement:
         case Aggregator.GREEDY:
             return other(current) if latency_difference(current, estimate) > 0 else current
@@ -79,10 +79,10 @@ PRIOR_STEP = 16
 
 @dataclass(slots=True)
 class DecodeProfile:
-    """The decoding delay of one draft: ĉ(t) = (k_a / k_b)·t + k_c seconds.
+    """The decoding delay of one draft, as a line: ĉ(t) = (k_a / k_b)·t + k_c seconds.
 
-    In an answer t is the draft's step, the number of tokens before it. An offline profile is
-    measured over whole contexts, and t counts from their beginning: see `behind`.
+    In an answer, t is the number of answer tokens before the draft. In an offline profile, t also
+    counts the tokens of document and prompt; `behind` converts such a profile.
     """
 
     k_a: float
@@ -91,35 +91,35 @@ class DecodeProfile:
 
     @classmethod
     def fit(cls, lengths: Sequence[float], delays_s: Sequence[float]) -> "DecodeProfile":
-        """Return the least-squares line through offline samples: t in tokens, delays in seconds."""
+        """Fit a line to offline samples by least squares: contexts in tokens, delays in seconds."""
         slope, k_c = linear_regression(lengths, delays_s)
         k_b = fmean(t * t for t in lengths)
         return cls(slope * k_b, k_b, k_c)
 
     @property
     def slope(self) -> float:
-        """Return the seconds that each step adds."""
+        """Return by how many seconds each further token slows a draft."""
         return self.k_a / self.k_b
 
     def behind(self, context: int) -> "DecodeProfile":
         """Return the same line, with t counted from the end of `context` tokens.
 
-        In updates its slope weighs as a sample at PRIOR_STEP, however long the measured contexts.
+        In `update`, its slope weighs as much as one sample at step PRIOR_STEP.
         """
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
-        """Return the expected seconds ĉ(t) of the draft at t = `step`, at least 0."""
+        """Return the expected seconds of a draft at t = `step`, at least 0."""
         return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Add the measured seconds of one draft: k_c stays, the slope follows (SPEC 1.4)."""
+        """Move the slope towards the measured seconds of one draft; k_c stays (SPEC 1.4)."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
 
 class Estimates:
-    """Running estimates of both sides' decoding delays, equal on both sides.
+    """Running estimates of the seconds of a draft of each side; both sides compute the same ones.
 
     The first ANCHORS samples of an answer shift a side's line and keep its slope, because the load
     may have changed since the profile was measured, or there is no profile.
@@ -130,15 +130,15 @@ class Estimates:
         self._anchors: dict[Side, list[tuple[int, float]]] = {"device": [], "cloud": []}
 
     def profile(self, side: Side) -> DecodeProfile | None:
-        """Return the decode profile of `side` as now estimated; None if nothing is known yet."""
+        """Return the estimate of `side` as a decode profile now; None if nothing is known yet."""
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
-        """Set the decode profile of `side`, in which t is the step in the answer."""
+        """Replace the decode profile of `side` by one whose t counts the tokens of the answer."""
         self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
-        """Add a draft of `side` that took `decode_s` seconds; 0: it needed no forward."""
+        """Add a sample: a draft of `side` took `decode_s` s. 0 (without a forward) is ignored."""
         if decode_s <= 0:
             return
         profile = self._profiles.setdefault(side, DecodeProfile(0.0, PRIOR_STEP**2, decode_s))
@@ -150,7 +150,7 @@ class Estimates:
         profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return the Estimate for step `step` + 1. An unknown side is as fast as the other."""
+        """Return the Estimate for step `step` + 1. A side without samples gets the other's line."""
         decode_s: dict[Side, float] = {}
         for side in self._anchors:
             profile = self.profile(side) or self.profile(other(side))
@@ -159,10 +159,10 @@ class Estimates:
 
 
 class RoundTrip:
-    """One side's measurement of the round trip, from the times that messages carry.
+    """Measures the round trip from one side, by the times that messages carry.
 
-    A message has two times in microseconds: when it was sent, since the session began; and an echo,
-    the receiver's newest such time plus the time since it arrived. So clocks are not compared.
+    A message has two times in microseconds: when it was sent, since its sender's session began; and
+    an echo, the newest time its sender got plus the time since then. So clocks are not compared.
     `seconds` is the newest round trip, None before the first echo.
     """
 
@@ -170,13 +170,13 @@ class RoundTrip:
         self.begin(0.0)
 
     def begin(self, now: float) -> None:
-        """Begin a new session, and forget the unanswered messages of the last one."""
+        """Begin a new session at `now`, and forget the times of the last session."""
         self.seconds: float | None = None
         self._began_s = now
         self._theirs: tuple[int, float] | None = None
 
     def stamp(self, now: float) -> tuple[int, int]:
-        """Return (time sent, echo) in microseconds of a message sent now; an echo of 0 is none."""
+        """Return (time, echo) in microseconds for a message sent at `now`; an echo of 0 is none."""
         echo_us = 0
         if self._theirs is not None:
             stamp_us, arrived_s = self._theirs
@@ -184,7 +184,7 @@ class RoundTrip:
         return self._elapsed_us(now), echo_us
 
     def received(self, time_us: int, echo_us: int, now: float) -> None:
-        """Take the two times of a message that arrived now, in microseconds; 0 is none."""
+        """Record the (time, echo) in microseconds of a message that arrived at `now`; 0: none."""
         if time_us:
             self._theirs = time_us, now
         elapsed_us = self._elapsed_us(now)
@@ -212,19 +212,19 @@ class _Estimator:
 
 
 class RttEstimator(_Estimator):
-    """Estimates the round-trip time in seconds."""
+    """Keeps the latest round-trip time in seconds, and its moving average; None without samples."""
 
     def add(self, sent_s: float, received_s: float) -> None:
-        """Add a sample: the times of a Ping and its Pong in seconds, of the same clock."""
+        """Add a sample: when a Ping was sent and its Pong arrived, in seconds of the same clock."""
         rtt = received_s - sent_s
         if isfinite(rtt) and rtt >= 0:
             self._take(rtt)
 
 
 class BandwidthEstimator(_Estimator):
-    """Estimates the bandwidth in bit/s from bursts."""
+    """Keeps the latest bandwidth in bit/s, measured by bursts of bytes, and its moving average."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: a burst of `size` bytes, which alone made its end `interval_s` s later."""
+        """Add a sample: the `size` bytes of a burst delayed its end by `interval_s` seconds."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

@@ -1,12 +1,12 @@
-"""Controllers of blocks and verifiers of drafts: two baselines, and what was trained.
+"""Controllers choose the length of blocks, verifiers predict acceptance; some of both are trained.
 
 A controller (SPEC 2, "Adaptive control"; QSV IV) chooses at each block's first token, after the
 draft model's forward and before sampling. It is a pure function of the state, so there is nothing
 to roll back. A learned one is a network of two layers that gives each action a value. A verifier is
 a head on a draft model that predicts whether the target accepts a token (SPEC section 4).
 
-What was trained is read from two files: weights in `NAME.safetensors`, their meaning in
-`NAME.json`; the recipes in a checkout's `scripts/train` write them.
+A trained one is read from two files: weights in `NAME.safetensors`, and the meaning of the weights
+in `NAME.json`. The recipes in a checkout's `scripts/train` write both.
 """
 
 import json
@@ -32,10 +32,7 @@ from dragonrt.errors import ControlError
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Draft `length` tokens (L), their distributions with denominators of `resolution` (ℓ).
-
-    Raises ControlError unless both are at least 1.
-    """
+    """A choice for a block: its length L, and ℓ in its probabilities n/ℓ. ControlError below 1."""
 
     length: int
     resolution: int
@@ -51,11 +48,11 @@ class ControlState:
 
     Attributes:
         confidences: the probability that the draft model, after the sampler and before the codec,
-            gave to each of the newest tokens with a distribution, newest last. It excludes the
-            token after a wholly accepted block.
+            gave to each of the newest tokens, newest last. Tokens that it gave no distribution for
+            are omitted, such as the token after a wholly accepted block.
         next_confidence: the draft model's largest probability for the block's first token, before
             the sampler. That token is drafted in any case.
-        rate: the uplink's in bit/s now, infinite if nothing limits it.
+        rate: the bandwidth of the uplink in bit/s now, infinite if nothing limits it.
         accepted, drafted: tokens of the last block, up to its first rejected one; at first 0.
     """
 
@@ -67,7 +64,7 @@ class ControlState:
 
 
 class Controller(ABC):
-    """A policy that chooses each block's length L and resolution ℓ."""
+    """A policy that chooses each block's length L and resolution ℓ, given a ControlState."""
 
     @abstractmethod
     def choose(self, state: ControlState) -> Action: ...
@@ -75,7 +72,7 @@ class Controller(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Static(Controller):
-    """Chooses the same action for every block."""
+    """The controller that chooses the same action for every block."""
 
     action: Action
 
@@ -112,16 +109,16 @@ FORMATS = {"controller": "dragonrt controller 2", "verifier": "dragonrt verifier
 
 
 def files(path: Path) -> tuple[Path, Path]:
-    """Return the paths of (weights, record); `path` is one of these files, or has no suffix."""
+    """Return the files (weights, record) of a trained network at `path`, with suffix or without."""
     base = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
     return Path(f"{base}.safetensors"), Path(f"{base}.json")
 
 
 def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
-    """Return the result of `read` on the finite float32 arrays and the record in the files.
+    """Return `read(arrays, record)` for the two files of a trained controller or verifier.
 
-    `kind` is a key of FORMATS, `path` as in `files`. Raises ControlError for wrong files, and for a
-    ValueError, KeyError or TypeError of `read`.
+    `kind` is a key of FORMATS, `path` as in `files`. Raises ControlError if the files are wrong or
+    `read` raises ValueError, KeyError or TypeError. The arrays are finite float32.
     """
     weights_file, record_file = files(path.expanduser())
     for file in (weights_file, record_file):
@@ -151,7 +148,7 @@ _FARTHEST = 3.0  # standard deviations from the mean at which a rate is clipped
 
 @dataclass(frozen=True, slots=True)
 class Learned(Controller):
-    """A trained network of two layers, relu between them, that gives each action a value.
+    """Chooses the action to which a trained network (two layers and relu) gives the highest value.
 
     The inputs are the newest `confidences` confidences (-1 where there is none), the next one's and
     the natural logarithm of the rate, standardized. The outputs are the values of `actions`, by
@@ -183,7 +180,7 @@ class Learned(Controller):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Return the controller in two files; `path` as in `files`. Raises ControlError."""
+        """Load a controller from its two files; `path` as in `files`. Raises ControlError."""
         return load("controller", path, cls._read)
 
     @classmethod
@@ -208,7 +205,10 @@ def _whole(value: Any) -> int:
 
 
 def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
-    """Return the controller that `--controller` names, for a draft model. Raises ControlError."""
+    """Return the controller of a `--controller` option `spec`, for drafts of a model `draft`.
+
+    Raises ControlError if `spec` is neither static:L:ℓ, heuristic:ℓ, default, nor a trained one.
+    """
     kind, *numbers = spec.split(":")
     if kind not in ("static", "heuristic"):
         known = spec in ("default", *bundled.controllers())
@@ -243,7 +243,7 @@ class TokenVerifier(ABC):
     def probability(
         self, hidden: NDArray[np.float32], q: NDArray[np.floating[Any]], token: int
     ) -> float:
-        """Return how likely `token`, drafted from `q` [V], is accepted.
+        """Return the probability that the target accepts `token`, which was drafted from `q` [V].
 
         `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
         distribution before any sampler.
@@ -266,7 +266,7 @@ class TrainedPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verifier(TokenVerifier):
-    """Predicts acceptance by σ(w · f + b), with the features f of a drafted token.
+    """Predicts acceptance by σ(w · f + b), with the `features` f of a drafted token.
 
     Attributes:
         weight: w, float32 [features].
@@ -302,7 +302,7 @@ class Verifier(TokenVerifier):
 
     @classmethod
     def load(cls, name: str | Path) -> Self:
-        """Return the bundled verifier `name`, or that in a file (`files`). Raises ControlError."""
+        """Load a bundled verifier by name, or one from its files (`files`). Raises ControlError."""
         known = name in bundled.verifiers()
         path = bundled.verifier_path(str(name)) if known else Path(name)
         return load("verifier", path, cls._read)
@@ -327,7 +327,7 @@ class Verifier(TokenVerifier):
 
     @classmethod
     def for_pair(cls, draft: str, target: str) -> Self:
-        """Return the verifier of two models by their fingerprints: a local or else a bundled one.
+        """Find the verifier that was trained for two models' fingerprints, locally or else bundled.
 
         Raises ControlError if there is none. A file that cannot be read is skipped with a warning.
         """
@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Return the verifier in `file`, or if None `Verifier.for_pair`. Raises ControlError."""
+    """Load the verifier in `file`, or find one (`Verifier.for_pair`). ControlError if none fits."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))
@@ -356,11 +356,11 @@ def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
 
 
 def trained_verifiers() -> Path:
-    """Return the directory of locally trained verifiers."""
+    """Return the user's directory of verifiers that were trained on this machine."""
     return Path(platformdirs.user_data_dir("dragonrt")) / "verifiers"
 
 
 def confidences(q: NDArray[np.floating[Any]], token: int) -> NDArray[np.float32]:
-    """Return q(x), ln q(x) and max q of a token x drafted from `q` [V], in float32."""
+    """Return features of a token x drafted from `q` [V]: q(x), ln q(x) and max q, in float32."""
     probability = max(float(q[token]), 1e-12)  # avoids log 0
     return np.array((probability, math.log(probability), q.max()), np.float32)
