@@ -1,1 +1,1 @@
-"""Virtual time, scripted models, links that fail: to test with."""
+"""Tools for tests: virtual time, scripted models, links that fail, and checks of backends."""

@@ -1,11 +1,11 @@
-"""The contract of backends, as checks: for whoever adds one.
+"""Check that a backend keeps the contract of backends: run each of CHECKS on it.
 
     @pytest.mark.parametrize("check", CHECKS)
     def test_my_backend(check): check(Subject(my_backend()))
 
-A model of any size will do, with a context of 160 tokens or more. Where `exact_blocks` is promised
-numbers are compared bit by bit, elsewhere within `TOLERANCE`, except those of equal forwards; for
-these `exact_batches` is a promise, too.
+A model of any size will do, with a context of 160 tokens or more. If the backend promises
+`exact_blocks`, numbers are compared bit by bit, otherwise within `TOLERANCE`. Equal forwards must
+always be equal bit by bit, and with `exact_batches` also equal feeds in different forwards.
 """
 
 import random
@@ -31,7 +31,7 @@ LENGTHS = (37, 0, 5, 61)
 
 
 class CountedPreemption(Preemption):
-    """A Preemption that is requested from the `checks`-th time on that `requested` is read."""
+    """A Preemption that requests itself when `requested` is read for the `checks`-th time."""
 
     def __init__(self, checks: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class CountedPreemption(Preemption):
 
 
 class Subject:
-    """The backend to check, with documents of some lengths in tokens, each prefilled once."""
+    """The backend under test. `document(length)` returns a document, prefilled once per length."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend, self.info = backend, backend.info
@@ -63,7 +63,7 @@ class Subject:
     def same(
         self, found: NDArray[np.float32], wanted: NDArray[np.float32], *, always: bool = False
     ) -> None:
-        """Assert that arrays are equal: to the bit if `always` or blocks are exact, else nearly."""
+        """Assert that arrays are equal: bit by bit if `always` or `exact_blocks`, else nearly."""
         if always or self.info.exact_blocks:
             np.testing.assert_array_equal(found, wanted)
         else:
@@ -79,7 +79,7 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return log-probabilities of some tokens, then the hidden state: [tokens, rows, values]."""
+    """Return predictions as one array to compare: [tokens, rows, log-probabilities and hidden]."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
     log_p = [np.maximum(each.at(some), LEAST) for each in found]
@@ -87,7 +87,7 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
 
 
 class Extension(NamedTuple):
-    """Tokens to append to rows; of a `prompt` only what follows the last token is predicted."""
+    """Tokens to append to `rows`; of a `prompt`, only the prediction after the end is returned."""
 
     rows: RowSet
     tokens: Tokens[int]
@@ -99,7 +99,7 @@ Extended = list[RowLogits] | Exception
 
 
 def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
-    """Run extensions of several rows in shared forwards; return predictions or an error of each."""
+    """Run Extensions of different rows in shared forwards; return predictions or error of each."""
     found: dict[int, Extended] = {}
     backend = extensions[0].rows.backend
     scheduler = Scheduler(backend.info)
@@ -117,7 +117,7 @@ def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
 
 
 def shapes(on: Subject) -> None:
-    """Assert one result per token, with a normalized row per document; `extend` gives the last."""
+    """Assert that extending rows gives one normalized distribution per token and document."""
     info, line = on.info, on.text(9, 1)
     rows = on.opened()
     found = rows.extend_all(line)
@@ -137,7 +137,7 @@ def shapes(on: Subject) -> None:
 
 
 def mixed_is_the_mixture_of_rows(on: Subject) -> None:
-    """Assert that `mixed` is Σ w p, and that a call changes no row and no later result."""
+    """Assert that `RowLogits.mixed` is the weighted sum of the rows, and that a call is pure."""
     (after,) = on.opened().extend_all(on.text(1, 2))
     weights = RowWeights([0.5, -1.0, 2.0, 0.0])
     p = np.exp(after.at(np.arange(on.info.vocabulary)).astype(np.float64))
@@ -150,7 +150,7 @@ def mixed_is_the_mixture_of_rows(on: Subject) -> None:
 
 
 def rolled_back_equals_recomputed(on: Subject) -> None:
-    """Assert that rows that were cut back predict as rows that never read the tokens cut off."""
+    """Assert that truncated rows predict as rows that never read the removed tokens."""
     start, wrong, right = (on.text(n, seed) for n, seed in ((12, 5), (7, 6), (4, 7)))
     rows = on.opened()
     rows.extend(start)
@@ -167,7 +167,7 @@ def rolled_back_equals_recomputed(on: Subject) -> None:
 
 
 def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
-    """Assert that neither block, nor other rows, nor who shares the forward changes a row."""
+    """Assert that a row's numbers depend neither on block lengths, other rows, nor other feeds."""
     line = on.text(16, 1)
     alone = np.concatenate(
         [numbers([step]) for step in map(on.opened().extend, [[token] for token in line])]
@@ -199,7 +199,7 @@ def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
 
 
 def preempted_leaves_no_trace(on: Subject) -> None:
-    """Assert that a stopped extension changes no row: not its own, nor others of its forward."""
+    """Assert that a preempted extension changes no row: not its own, nor others of its forward."""
     start, dead, right = (on.text(n, seed) for n, seed in ((12, 8), (3, 9), (3, 10)))
     undisturbed = on.opened(capacity=14)
     undisturbed.extend(start)
@@ -227,7 +227,7 @@ def preempted_leaves_no_trace(on: Subject) -> None:
 
 
 def stored_documents_keep_every_bit(on: Subject) -> None:
-    """Assert that `load(dump())` gives the same predictions, and refuses other arrays."""
+    """Assert that a dumped and loaded document predicts the same, and other arrays are refused."""
     line, made = on.text(6, 11), [on.document(length) for length in LENGTHS]
     wanted = numbers(RowSet(on.backend, made, 64).extend_all(line))
     stored = [on.backend.load(each.dump()) for each in made]
@@ -238,7 +238,7 @@ def stored_documents_keep_every_bit(on: Subject) -> None:
 
 
 def what_does_not_fit_is_refused(on: Subject) -> None:
-    """Assert that input that does not fit raises ModelError, and changes nothing."""
+    """Assert that wrong tokens, lengths and documents raise ModelError and change nothing."""
     info, rows = on.info, on.opened(capacity=8)
     rows.extend([3, 4])
     room = info.context_length - max(LENGTHS) - 2

@@ -1,4 +1,4 @@
-"""A link, and what goes wrong on it, as values; the streams and the link that suffer faults."""
+"""Faults of a simulated connection as values, and the streams and link model that apply them."""
 
 import asyncio
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class Cut:
     It ends once `side` has written `after_bytes` bytes (the rest of that write is lost), or has
     written `after_writes` times (a message is one write, so this cuts between messages), or
     `after_s` seconds after it was made. `reset` loses what has not been received yet, as a reset
-    does; otherwise the other side first receives all that was written.
+    of TCP does; otherwise the other side first receives all that was written.
     """
 
     side: Side = "device"
@@ -32,7 +32,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A fault: from `start_s` seconds after the start, nothing arrives for `length_s` seconds."""
+    """A fault: from second `start_s` of a connection, nothing arrives for `length_s` seconds."""
 
     start_s: float
     length_s: float
@@ -40,9 +40,9 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class HalfOpen:
-    """A fault: from `after_s` seconds on, `deaf` sides receive nothing, not even the end.
+    """A fault: after `after_s` seconds the `deaf` sides receive nothing, not even the end.
 
-    What these sides write arrives as before, so only a timeout finds the fault.
+    What these sides write still arrives, so only a timeout finds the fault.
     """
 
     deaf: tuple[Side, ...]
@@ -53,7 +53,7 @@ Fault: TypeAlias = Cut | Stall | HalfOpen
 
 
 class StallingLink(LinkModel):
-    """A LinkModel on which whatever would arrive during the stall arrives when the stall ends."""
+    """A LinkModel with a Stall: what would arrive during the stall arrives when the stall ends."""
 
     def __init__(self, stall: Stall | None, **link: Any) -> None:
         super().__init__(**link)
@@ -69,10 +69,7 @@ class StallingLink(LinkModel):
 
 
 class CutStream(Layer):
-    """A Stream over the `stream` of one side, which ends as `cut` says; made in a running loop.
-
-    `on_cut` is called when it is cut.
-    """
+    """A Stream over one side's `stream` that calls `on_cut` and ends when `cut` says."""
 
     def __init__(self, stream: Stream, cut: Cut, on_cut: Callable[[], None] = lambda: None) -> None:
         super().__init__(stream)
@@ -127,7 +124,7 @@ class CutStream(Layer):
 
 
 class DeafStream(Layer):
-    """A Stream over `stream` that receives nothing from `after_s` seconds after its making on."""
+    """A Stream over `stream` that receives nothing from `after_s` seconds after its creation on."""
 
     def __init__(self, stream: Stream, after_s: float) -> None:
         super().__init__(stream)
@@ -165,11 +162,11 @@ class DeafStream(Layer):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A simulated link, the speeds of two sides, and the faults; equal schedules give equal runs.
+    """The plan of a simulated run: link, speeds, and faults. Equal schedules give equal runs.
 
-    `faults` has one entry for each connection that a device makes, in order; those after the last
-    entry have none. The times are means: each forward, preparation and message draws its own by
-    `seed`. `bandwidth` is in bit/s.
+    `faults` has one entry for each connection that a device makes, in order; connections after the
+    last entry have no fault. The times are means: each forward, preparation and message draws its
+    own by `seed`. `bandwidth` is in bit/s.
     """
 
     seed: int

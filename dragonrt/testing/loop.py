@@ -72,7 +72,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end in virtual time and return its result.
+    """Run the coroutine `main` to its end in virtual time, and return its result.
 
     Raises DeadlockError when nothing can happen any more, and re-raises the first exception that
     no task handled. Tasks that `main` leaves behind are an error: every task has an owner.

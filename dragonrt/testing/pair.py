@@ -56,10 +56,10 @@ from dragonrt.wire.reasons import BusyError, HandshakeError
 
 @dataclass(slots=True)
 class SimulatedSide(ScriptedParts):
-    """A Prefiller on simulated models; `script` returns the Script that answers a prompt.
+    """A device or cloud with simulated models, in place of the real side that reads questions.
 
-    `documents` returns the tokens of each document for a prompt. Retrieval and prefill take about
-    `prepare_s` seconds, a forward about `decode_s`. `sinks` get each record of the trace.
+    `script(prompt)` returns a Script, `documents(prompt)` the documents' tokens. Retrieval and
+    prefill take about `prepare_s` seconds, a forward `decode_s`. `sinks` get the trace's records.
     """
 
     side: Side
@@ -86,7 +86,7 @@ class SimulatedSide(ScriptedParts):
         return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
-        """Wait about `prepare_s` seconds; return a result with the question's simulated model."""
+        """Wait about `prepare_s` seconds; return a PrefillResult with a simulated model."""
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
@@ -111,7 +111,7 @@ class SimulatedSide(ScriptedParts):
 
 
 class SimulatedCloud:
-    """A cloud on simulated models; it serves each device whose stream is given to `accept`."""
+    """A cloud with simulated models, which serves each device whose stream `accept` gets."""
 
     def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
@@ -140,7 +140,7 @@ class SimulatedCloud:
                 await peer.refuse(error)
 
     async def wait_idle(self) -> None:
-        """Wait until no connection is left, however each of them ended."""
+        """Wait until all connections have ended, normally or not."""
         while self._connections:
             await asyncio.wait(self._connections)
 
@@ -153,7 +153,7 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device on simulated models, with a connector to each other side by its name."""
+    """A device with simulated models, and a connector to each cloud, by the cloud's name."""
 
     side: SimulatedSide
     connectors: Mapping[str, Connector]
@@ -177,7 +177,10 @@ class SimulatedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A device's way to one cloud; `on_fault` gets the loop's time at which each fault ends."""
+    """A device's simulated link to one cloud. Its faults happen by `schedule`.
+
+    `on_fault` gets the loop's time of a Cut, of the start of a HalfOpen, or of the end of a Stall.
+    """
 
     cloud: SimulatedCloud
     schedule: Schedule
@@ -188,10 +191,10 @@ class Link:
 async def faulty_device(
     side: SimulatedSide, links: Mapping[str, Link]
 ) -> AsyncIterator[SimulatedDevice]:
-    """Yield a device with this `side`, connected to the clouds of `links`, which are by name.
+    """Yield a device that is connected to each cloud of `links`, with the faults of its Schedule.
 
-    A first connection that fails, by a fault of the schedule or because the cloud's process ends
-    once, is made again, as a user would. The connections are closed with the context.
+    A first connection that fails, by a fault or because the cloud's process ends once, is tried
+    again. The keys of `links` are the clouds' names. The end of the context closes all connections.
     """
 
     async def connected(name: str, link: Link) -> Connector:
@@ -214,7 +217,7 @@ async def faulty_device(
 async def linked_device(
     cloud: SimulatedCloud, side: SimulatedSide, emulate: Callable[[Stream], Stream]
 ) -> AsyncIterator[SimulatedDevice]:
-    """Yield a device with this `side`, connected to `cloud` by a stream that `emulate` returns."""
+    """Yield a device connected to `cloud` in memory, by a stream that `emulate` wraps in a link."""
 
     def stream() -> Stream:
         ours, theirs = memory_streams()

@@ -1,4 +1,4 @@
-"""Simulated models: scripted distributions, decoding delays charged in virtual time."""
+"""Simulated models: scripted distributions, and decoding delays in virtual time."""
 
 import asyncio
 import functools
@@ -84,7 +84,7 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSaid:
-    """A scripted Prediction, of one document's row; `hidden` is one number between -1 and 1."""
+    """The Prediction of a scripted model, with one row; `hidden` is one number between -1 and 1."""
 
     p: NDArray[np.float32]
     relevance: float
@@ -96,7 +96,7 @@ class SimulatedSaid:
         return np.ones(1)
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the probabilities of `tokens` by the only row [1, len(tokens)]."""
+        """Return the probability of each of `tokens` in the only row: [1, len(tokens)]."""
         return self.p[None, tokens].astype(np.float64)
 
 
@@ -108,7 +108,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Return a model's predictions after each prefix that a Work reads; none without a span."""
+    """Return a model's predictions after the prefixes that `work` asks for; [] if for none."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
@@ -117,7 +117,7 @@ def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedModel(SimulatedModel):
-    """The model of one side of a script; the hidden state follows from the prefix hash."""
+    """The SimulatedModel of one side of a Script; its hidden state follows from the prefix hash."""
 
     side: Side
     script: Script
@@ -132,7 +132,7 @@ class ScriptedModel(SimulatedModel):
 
 
 class PrefixVerifier(TokenVerifier):
-    """A TokenVerifier for scripts: it takes the probability of a token from the hidden state."""
+    """A TokenVerifier for scripted models: it maps the hidden state to a probability."""
 
     threshold = 0.4
 
@@ -144,7 +144,7 @@ class PrefixVerifier(TokenVerifier):
 
 
 class ScriptedParts:
-    """The marker, controllers and verifier that scripted sides have as a Host."""
+    """The parts of a Host (a mode's view of a side) that are the same for each scripted side."""
 
     marker = (3, 4)
 
@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """A Host without a model, for the resources of one scripted side."""
+    """A Host (a mode's view of a side) without a model, to make a scripted side's resources."""
 
     side: Side
     vocabulary: int
@@ -176,7 +176,7 @@ def scripted_resources(
     side: Side = "device",
     timeouts: Timeouts = USUAL,
 ) -> Any:
-    """Return the Resources with which the mode of `settings` makes its Mode for a scripted side.
+    """Return the Resources from which the mode of `settings` starts on a scripted side.
 
     `vocabulary` counts tokens; `members` has the weights of a device's other sides by their names.
     """
