@@ -13,8 +13,8 @@ A value begins with a digit or a capital letter, and is in one of three phases:
             "3 hours and 20 minutes"); further digits and capital letters continue the value
 
 In a NUMBER a row without weight proposes no token, because it cannot know where the number ends. In
-a NAME or a GAP it may propose words, but not the end of the answer. A line break or one of `?!;`
-ends every value. A row disagrees with a name only if it gave some token a probability of SURE.
+a NAME or a GAP it may propose words, but not the end of the answer. A line break, or a sign such as
+`?!;`, ends every value. A row disagrees with a name only if it gave some token at least SURE.
 """
 
 import math
@@ -91,7 +91,7 @@ def phase_after(phase: int, kind: Kind) -> int:
 
 
 class Standing(NamedTuple):
-    """The value at the end of a text: its `phase`, and in bit i of `lost` if row i lost its weight.
+    """The state of a value at a text's end: its `phase`; bit i of `lost` is set if row i disagrees.
 
     `given` has the log-probability of the value's tokens by each row. It is empty between values.
     """
@@ -130,7 +130,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
-        """Return the Standing after `token`, given what `rows` predicted where `token` followed."""
+        """Return the Standing after `token`, by the probabilities that `rows` gave to it."""
         found = self.after(before, token)
         if found is not None:
             return found

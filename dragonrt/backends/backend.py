@@ -121,7 +121,7 @@ class Tokenizer(Protocol):
         """Return the text of token ids. Special tokens add no text."""
 
     def chat(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Return messages (with role and content) as one prompt. Raises ModelError if refused."""
+        """Return messages (role and content) as a prompt. ModelError if the template refuses."""
 
 
 class Document(Protocol):
@@ -146,14 +146,14 @@ class Rows(Protocol):
         """Allocate room for `tokens` shared tokens in total. The tokens that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Return the first `length` shared tokens of a `row` without document as a Document."""
+        """Return the first `length` shared tokens as a Document, from a `row` with an empty one."""
 
 
 class RowLogits(Protocol):
     """Each row's next-token distribution after one token, in the memory of the model's device."""
 
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the weighted sum of the rows' distributions, by exp(log_weights): [vocabulary]."""
+        """Return the sum of the rows' distributions, weighted by exp(log_weights): [vocabulary]."""
 
     def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return each row's log-probabilities of some token ids: [rows, len(tokens)]."""

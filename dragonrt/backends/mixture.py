@@ -37,7 +37,7 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return the term of each relevance for a likely refusal: λ log(1 - P(refusal)) [rows]."""
+        """Return what a possible refusal adds to each relevance: λ log(1 - P(refusal)) ≤ 0."""
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)
@@ -68,8 +68,8 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the rows' weights. `standing` names the rows that lost theirs in a value. Every
-    property is computed once, at first use.
+    `weigh` returns the rows' weights. `standing` names the rows that lost theirs (`agreement`).
+    Every property is computed once, at first use.
     """
 
     rows: RowLogits
@@ -92,7 +92,7 @@ class Mixture:
 
     @property
     def kept(self) -> float:
-        """Return κ ≤ 0, the log of the weight that remains after rows lost theirs in a value."""
+        """Return κ ≤ 0: the log of the share of weight that is left if rows disagree in a value."""
         return self._mixed[1]
 
     @cached_property

@@ -113,7 +113,7 @@ class LanguageModel:
 
     @property
     def document_fingerprint(self) -> str:
-        """Return a key for stored KV, which depends on weights, number type, version and prompt."""
+        """Return a key for stored KV. It changes with weights, number type, version and prompt."""
         words = hashlib.sha256(repr(self.prompt.template).encode()).hexdigest()[:16]
         return f"{self.fingerprint}:{self.dtype}:{self.backend.info.version}:{words}"
 
@@ -165,7 +165,7 @@ class LanguageModel:
         return Request(rows, tokens, read, preemption, prompt=length, piece=piece, every=length)
 
     def rows(self, documents: Tokens[Document], capacity: int = 256) -> RowSet:
-        """Open a RowSet: one row per document, with first room for `capacity` shared tokens."""
+        """Open a RowSet: one row per document, with room for `capacity` shared tokens at first."""
         return RowSet(self.backend, documents, capacity)
 
 

@@ -95,7 +95,7 @@ class PrefixCache:
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:
-        """Return the predictions that `request` describes, computed now, without a scheduler."""
+        """Compute the predictions of a `request` now, without a scheduler, and return them."""
         return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
 
     def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:
@@ -156,13 +156,13 @@ class PrefixCache:
         )
 
     def disagrees(self, prefix_hash: int) -> bool:
-        """Return whether all documents contradict the value at the end of this hash's prefix."""
+        """Return whether all documents disagree with the value at the end of this prefix."""
         standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(standing.lost) and bool(standing.rows(rows)[read].all())
 
     def kept(self, hashes: Sequence[int], first: int) -> int:
-        """Return how many tokens the rows hold already for predictions from length `first` on."""
+        """Return how many leading tokens a `request` with the same arguments need not read."""
         length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1

@@ -46,7 +46,7 @@ class PromptTemplate:
 
     @property
     def gap(self) -> str:
-        """Return the white space of `user` that directly follows {document}."""
+        """Return the white space that directly follows {document} in `user`."""
         behind = self.user.partition(_DOCUMENT)[2]
         return behind[: len(behind) - len(behind.lstrip())]
 
@@ -156,7 +156,7 @@ class ChatPrompt:
     template: PromptTemplate = CHAT
 
     def document_text(self, title: str, text: str) -> str:
-        """Return the prompt up to the question, with `title` above the text unless it starts so."""
+        """Return the prompt up to the question, with `title` first unless `text` begins with it."""
         before, _ = self._render([], "").split(_PLACEHOLDER)
         is_titled = " ".join(text.split()).startswith(title.removesuffix("…"))
         titled = text if is_titled else f"{title}\n{text}"

@@ -37,7 +37,7 @@ def levels(client: Client) -> tuple[Client, ...]:
 
 
 class FairShares:
-    """Counts how much more of the model each address and connection got than the neediest in line.
+    """Counts what each address and connection got of the model, to give all fair shares.
 
     A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
     Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that
@@ -53,7 +53,7 @@ class FairShares:
         return tuple(self._ahead.get(each, 0.0) for each in levels(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
-        """Add a forward: rows times tokens `used` by each client. `waiting` clients need more."""
+        """Count a forward: `used` is rows times tokens by client; `waiting` clients still queue."""
         least = dict[Client, float]()
         for each in {level for client in waiting for level in levels(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))

@@ -150,7 +150,7 @@ class Estimates:
         profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return the Estimate for step `step` + 1. A side without samples gets the other's line."""
+        """Return the Estimate for step `step` + 1. A side without samples is like the other."""
         decode_s: dict[Side, float] = {}
         for side in self._anchors:
             profile = self.profile(side) or self.profile(other(side))

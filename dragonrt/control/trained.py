@@ -2,11 +2,8 @@
 
 A controller (SPEC 2, "Adaptive control"; QSV IV) chooses at each block's first token, after the
 draft model's forward and before sampling. It is a pure function of the state, so there is nothing
-to roll back. A learned one is a network of two layers that gives each action a value. A verifier is
-a head on a draft model that predicts whether the target accepts a token (SPEC section 4).
-
-A trained one is read from two files: weights in `NAME.safetensors`, and the meaning of the weights
-in `NAME.json`. The recipes in a checkout's `scripts/train` write both.
+to roll back. A verifier is a head on a draft model (SPEC section 4). Trained ones have two files:
+weights in `NAME.safetensors`, and their meaning in `NAME.json`. `scripts/train` writes both.
 """
 
 import json
@@ -32,7 +29,10 @@ from dragonrt.errors import ControlError
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A choice for a block: its length L, and ℓ in its probabilities n/ℓ. ControlError below 1."""
+    """A choice for a block: draft `length` tokens (L), with probabilities n / `resolution` (ℓ).
+
+    Raises ControlError unless both are at least 1.
+    """
 
     length: int
     resolution: int
@@ -53,7 +53,7 @@ class ControlState:
         next_confidence: the draft model's largest probability for the block's first token, before
             the sampler. That token is drafted in any case.
         rate: the bandwidth of the uplink in bit/s now, infinite if nothing limits it.
-        accepted, drafted: tokens of the last block, up to its first rejected one; at first 0.
+        accepted, drafted: tokens of the last block, up to its first rejected one; 0 without one.
     """
 
     confidences: tuple[float, ...]
@@ -109,7 +109,7 @@ FORMATS = {"controller": "dragonrt controller 2", "verifier": "dragonrt verifier
 
 
 def files(path: Path) -> tuple[Path, Path]:
-    """Return the files (weights, record) of a trained network at `path`, with suffix or without."""
+    """Return the paths (NAME.safetensors, NAME.json) of a trained network, given NAME or either."""
     base = path.with_suffix("") if path.suffix in (".safetensors", ".json") else path
     return Path(f"{base}.safetensors"), Path(f"{base}.json")
 

@@ -137,7 +137,7 @@ def shapes(on: Subject) -> None:
 
 
 def mixed_is_the_mixture_of_rows(on: Subject) -> None:
-    """Assert that `RowLogits.mixed` is the weighted sum of the rows, and that a call is pure."""
+    """Assert that `RowLogits.mixed` is the weighted sum of the rows each time it is called."""
     (after,) = on.opened().extend_all(on.text(1, 2))
     weights = RowWeights([0.5, -1.0, 2.0, 0.0])
     p = np.exp(after.at(np.arange(on.info.vocabulary)).astype(np.float64))

@@ -19,8 +19,8 @@ class Cut:
 
     It ends once `side` has written `after_bytes` bytes (the rest of that write is lost), or has
     written `after_writes` times (a message is one write, so this cuts between messages), or
-    `after_s` seconds after it was made. `reset` loses what has not been received yet, as a reset
-    of TCP does; otherwise the other side first receives all that was written.
+    `after_s` seconds after it began. `reset` loses what has not been received yet, as a reset of
+    TCP does; otherwise the other side first receives all that was written.
     """
 
     side: Side = "device"

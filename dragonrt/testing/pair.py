@@ -111,7 +111,7 @@ class SimulatedSide(ScriptedParts):
 
 
 class SimulatedCloud:
-    """A cloud with simulated models, which serves each device whose stream `accept` gets."""
+    """A cloud with simulated models. It serves each device whose stream is given to `accept`."""
 
     def __init__(self, side: SimulatedSide, limits: CloudLimits = USUAL_LIMITS) -> None:
         self.side = side
@@ -217,7 +217,7 @@ async def faulty_device(
 async def linked_device(
     cloud: SimulatedCloud, side: SimulatedSide, emulate: Callable[[Stream], Stream]
 ) -> AsyncIterator[SimulatedDevice]:
-    """Yield a device connected to `cloud` in memory, by a stream that `emulate` wraps in a link."""
+    """Yield a device connected to `cloud` in memory. `emulate` wraps its stream as a link."""
 
     def stream() -> Stream:
         ours, theirs = memory_streams()

@@ -176,7 +176,7 @@ def scripted_resources(
     side: Side = "device",
     timeouts: Timeouts = USUAL,
 ) -> Any:
-    """Return the Resources from which the mode of `settings` starts on a scripted side.
+    """Return the Resources that a scripted side needs to run the mode of `settings`.
 
     `vocabulary` counts tokens; `members` has the weights of a device's other sides by their names.
     """

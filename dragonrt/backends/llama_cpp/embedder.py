@@ -1,4 +1,4 @@
-"""Load embedding models, which turn texts into vectors, from GGUF files or as bundled."""
+"""Load embedding models, which turn texts into vectors: the bundled one, or from GGUF files."""
 
 import weakref
 from collections.abc import Sequence

@@ -94,7 +94,7 @@ def write_merged(
 
 
 def write_with_layers(path: Path, base: Path, layers: Path) -> None:
-    """Write a file with the layers of `layers` and the embedding, output, tokenizer of `base`."""
+    """Write a GGUF file: layers from `layers`; embedding, output and tokenizer from `base`."""
     files = GGUFReader(base), GGUFReader(layers)
     tensors = [
         _kept(tensor)
@@ -108,7 +108,7 @@ def write_with_layers(path: Path, base: Path, layers: Path) -> None:
 def write_adapter(
     path: Path, layers: Mapping[str, Factors], metadata: Callable[[str], str]
 ) -> None:
-    """Write a LoRA as a GGUF file. `layers` has the names of layers as in transformers.
+    """Write a LoRA as a GGUF file. The keys of `layers` are the layers' names in transformers.
 
     `metadata(key)` returns a value of the model's GGUF file. Raises ValueError or LookupError if
     the layers are not that model's.

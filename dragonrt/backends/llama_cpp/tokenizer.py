@@ -40,7 +40,7 @@ class LlamaTokenizer(Tokenizer):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the `vocabulary_fingerprint`, as of the same model's transformers checkpoint."""
+        """Return the `vocabulary_fingerprint`, equal to that of the transformers checkpoint."""
         kind = self._library.vocab_type(self._vocab)
         attribute = self._library.vocab_get_attr
         tokens = (

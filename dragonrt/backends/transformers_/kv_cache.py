@@ -112,7 +112,7 @@ class PaddedKvCache(Rows):
     @torch.inference_mode()
     @override
     def reserve(self, tokens: int) -> None:
-        """Allocate room for `tokens` shared tokens in total, and at least double a full buffer."""
+        """Allocate room for `tokens` shared tokens in total. Buffers that grow at least double."""
         if tokens > self._capacity:
             grown = max(tokens, 2 * self._capacity)
             more = (0, 0, 0, grown - self._capacity)
@@ -130,7 +130,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return the Cache with which a forward writes its KV from column `start` on."""
+        """Return the Cache that a forward writes to from column `start` on, unless preempted."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

@@ -2,7 +2,7 @@
 
 A row is a request that stays open, gets the next tokens, and computes only these. To roll a row
 back, its request is cut. If the cut would change a full block of KV, a new request reads the
-shorter text, of which vLLM's prefix cache has the full blocks or else computes them again.
+shorter text. Its full blocks come from vLLM's prefix cache, or else are computed again.
 """
 
 import weakref

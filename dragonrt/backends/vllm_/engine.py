@@ -58,7 +58,7 @@ class Engine:
         """Queue `tokens` to read, in a new request or the open request `key`; `step` runs them.
 
         If the request `stays`, it is open afterwards. The predictions after the last `rows` tokens
-        are kept for `take`; several are computed without vLLM's prefix cache.
+        are kept for `take`. If `rows` > 1, they are computed without vLLM's prefix cache.
         """
         turns = [(tokens, rows)]
         if stays and 1 < rows < len(tokens):  # what comes before them may be found there
@@ -112,7 +112,7 @@ class Engine:
 
 
 def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
-    """Return the most rows times tokens of a forward that have the bits of one alone; 0: none.
+    """Return the largest forward, in rows times tokens, with the bits of lone tokens; 0: none.
 
     Kernels are chosen by the number of tokens, and a GPU's differ in their last bits unless vLLM is
     made batch invariant (VLLM_BATCH_INVARIANT=1). So it is measured, at each start.

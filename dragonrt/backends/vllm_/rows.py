@@ -1,7 +1,7 @@
 """Keep the predictions and hidden states of requests, inside vLLM's workers.
 
-The argument KEY of a request is its key, and how many of its newest rows are kept. Workers may be
-other processes, so the backend fetches the kept ones by `collective_rpc`.
+Each request has an argument KEY: (its key, how many of its newest rows are kept). Workers may be
+other processes, so the backend fetches the kept rows by `collective_rpc`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ _SAMPLED = 64
 
 
 class WorkerExtension:
-    """Methods that vLLM adds to its workers (`worker_extension_cls`), for `collective_rpc`."""
+    """Methods that vLLM adds to its workers, by which a backend gets what requests predict."""
 
     model_runner: Any
 
     def keep_rows(self) -> None:
-        """Patch the model so that each request's newest Rows are kept, as many as KEY says."""
+        """Patch the model to keep the newest Rows of each request, as many as its KEY says."""
         runner, states = self.model_runner, list[Tensor]()
         model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
