@@ -162,6 +162,6 @@ class Agreement:
         return found
 
     def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each token id whether it is a plain word: a row without weight may say it."""
+        """Return for each token id if it is a plain word, which rows without weight may propose."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

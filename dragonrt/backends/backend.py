@@ -146,7 +146,7 @@ class Rows(Protocol):
         """Allocate room for `tokens` shared tokens in total. The tokens that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Return the first `length` shared tokens as a Document, from a `row` with an empty one."""
+        """Return a Document of the first `length` tokens of `row`, which must all be shared."""
 
 
 class RowLogits(Protocol):

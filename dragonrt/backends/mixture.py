@@ -68,8 +68,8 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the rows' weights. `standing` names the rows that lost theirs (`agreement`).
-    Every property is computed once, at first use.
+    `weigh` returns the rows' weights. By `standing`, some rows have lost their weight in a value
+    (SPEC 5, Disagreement). Every property is computed once, at first use.
     """
 
     rows: RowLogits

@@ -156,7 +156,7 @@ class PrefixCache:
         )
 
     def disagrees(self, prefix_hash: int) -> bool:
-        """Return whether all documents disagree with the value at the end of this prefix."""
+        """Return if all documents disagree with the value at the end of the prefix of this hash."""
         standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(standing.lost) and bool(standing.rows(rows)[read].all())

@@ -42,7 +42,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 def usual_limit(device_memory: int | None, root: Path = _ROOT) -> int:
     """Return the default limit of KV in bytes: a quarter of the accelerator's memory, else of RAM.
 
-    RAM is the machine's, or what this process's control groups allow. `root`: see `usable_cores`.
+    RAM is the machine's, or less if control groups limit this process. `root`: see `usable_cores`.
     """
     if device_memory is not None:
         return device_memory // _SHARE
@@ -105,7 +105,7 @@ class Room:
 
 
 class KvPool:
-    """A limit of KV memory. Each answer reserves its bytes at its start, so it never lacks memory.
+    """A limit of KV memory. Answers reserve their bytes at their start, so none lacks memory later.
 
     Bytes are free again as soon as nothing refers to their `Room`. Thread-safe.
     """

@@ -215,7 +215,7 @@ class Scheduler:
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
-        """Handle what `Backend.forward` returned or raised: call `done` or queue requests again."""
+        """Use what `Backend.forward` gave: call `done` of ended requests, queue the rest again."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
             self._shares.charge(batch.used, {each.client for each in waiting})

@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Load the verifier in `file`, or find one (`Verifier.for_pair`). ControlError if none fits."""
+    """Return the verifier in `file`, else `Verifier.for_pair`. ControlError if of other models."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))

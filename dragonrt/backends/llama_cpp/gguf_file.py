@@ -229,7 +229,7 @@ def write_llama(path: Path, metadata: Sequence[GGUFReader], tensors: Iterable[St
 
 
 def finish(writer: GGUFWriter) -> None:
-    """Write a GGUF file's header, metadata and tensors from its writer, and close the writer."""
+    """Write the header, metadata and tensors of a GGUF `writer` to its file, and close the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

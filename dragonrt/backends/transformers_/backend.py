@@ -32,7 +32,7 @@ _CONTEXT = ("max_position_embeddings", "seq_length", "max_seq_len")
 
 
 class TransformersTokenizer(Tokenizer):
-    """A Tokenizer that wraps one of the package transformers."""
+    """A Tokenizer that wraps a tokenizer of the package transformers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer

@@ -41,7 +41,7 @@ class TokenDocument:
 
 
 class TokenRows(Rows):
-    """Rows that store token ids only: those of each document, and the shared ones."""
+    """Rows that store only token ids, of documents and shared ones; vLLM's engine has the KV."""
 
     def __init__(self, number: int, documents: Sequence[TokenDocument], room: Room) -> None:
         self.number, self.count, self._room = number, len(documents), room
