@@ -1,4 +1,4 @@
-"""What answers gain by sharing forwards: many at once in one worker, against one after another.
+"""What answers gain by sharing forwards: many at once in one thread, against one after another.
 
 Each session has documents of its own and drafts as in mode dragon: a forward, then quantizing and
 sampling. The same sessions also draft one after another in the same engine.
@@ -25,15 +25,15 @@ from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.node.answers.model_session import ForwardResult, ModelSession
+from dragonrt.node.model_thread import ModelThread
 from dragonrt.node.process.composition import load_model
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.node.worker import Worker
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Coupled
 from dragonrt.sampling.samplers import Sampler
 from scripts.lab.harness import benchmark, series
 from scripts.lab.intervals import Row
-from scripts.lab.model_sides import worker as worker_of
+from scripts.lab.model_sides import thread as thread_of
 
 DOCUMENT_TOKENS, PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 4
 
@@ -108,7 +108,7 @@ async def _measured(
 ) -> Row:
     """Draft so many tokens of each session, all `together` or one after another."""
     forwards = list[int]()
-    async with worker_of(model.backend) as running:
+    async with thread_of(model.backend) as running:
         running.on_forward = forwards.append
         drafts = [_drafted(running, reader, model.vocabulary, tokens) for reader in readers]
         start_s = time.perf_counter()
@@ -124,7 +124,7 @@ async def _measured(
 
 
 async def _drafted(
-    worker: Worker, reader: PrefixCache, vocabulary: int, count: int
+    thread: ModelThread, reader: PrefixCache, vocabulary: int, count: int
 ) -> tuple[Sequence[int], list[float]]:
     """Draft so many tokens, each by a forward; return them and their times in seconds."""
     code, rule = codec(DragonSettings().codec, vocabulary), Coupled(Noise(0), Sampler(0.8))
@@ -142,7 +142,7 @@ async def _drafted(
 
         return Work(postprocess, span, following=lambda token: work(after(span, token)))
 
-    context, span, times_s = ModelSession(worker, reader), Span([], [start_hash(0)], 0), []
+    context, span, times_s = ModelSession(thread, reader), Span([], [start_hash(0)], 0), []
     for _ in range(count):
         done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
         context.start(work(span), done.set_result)

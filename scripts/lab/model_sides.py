@@ -24,12 +24,12 @@ from dragonrt.modes.prefix import extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.model_session import ForwardResult, PrefillResult
 from dragonrt.node.connections.addresses import Address
+from dragonrt.node.model_thread import JobThread, ModelThread
 from dragonrt.node.process import programs
 from dragonrt.node.process.composition import Loaded, complete_library, load_model
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import weighing
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.node.worker import JobThread, Worker
 from dragonrt.service.cloud_process import cloud_process
 from dragonrt.service.comparison import connected
 from dragonrt.service.comparison import sample_settings as sample_settings
@@ -49,7 +49,7 @@ def run(main: Coroutine[Any, Any, T], *, virtual: bool) -> T:
 
 
 class PacedWorker:
-    """A worker for virtual time: each job is charged `seconds`, however long it takes."""
+    """A thread for virtual time: each job is charged `seconds`, however long it takes."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -61,9 +61,9 @@ class PacedWorker:
 
 
 @asynccontextmanager
-async def worker(backend: Backend) -> AsyncIterator[Worker]:
-    """Yield the Worker that runs the forwards of `backend`, for a side in real time."""
-    async with JobThread("postprocessing") as beside, Worker(backend, beside) as running:
+async def thread(backend: Backend) -> AsyncIterator[ModelThread]:
+    """Yield the ModelThread that runs the forwards of `backend`, for a side in real time."""
+    async with JobThread("postprocessing") as beside, ModelThread(backend, beside) as running:
         yield running
 
 

@@ -22,7 +22,7 @@ from dragonrt.modes.prefix import extended
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Host
 from dragonrt.node.answers.citing import Passage
-from dragonrt.node.worker import Worker
+from dragonrt.node.model_thread import ModelThread
 from dragonrt.traces.file import Recorder
 
 
@@ -130,24 +130,24 @@ class _Forward:
 
 
 class ModelSession(BackendSession):
-    """A BackendSession on a real model, for one answer; its forwards run on `worker`.
+    """A BackendSession on a real model, for one answer; its forwards run on `thread`.
 
     The model's thread postprocesses a result and may begin the next forward before the event loop
     handles that result. So answers that shared a forward share the next one, too.
     """
 
     def __init__(
-        self, worker: Worker, cache: PrefixCache, start: int = 0, client: Client = ()
+        self, thread: ModelThread, cache: PrefixCache, start: int = 0, client: Client = ()
     ) -> None:
         """`start` is the hash of the empty text. The answer is for `client`."""
         self._start, self._client = start, client
-        self._worker = worker
+        self._thread = thread
         self._cache: PrefixCache | None = cache
         self._clock = asyncio.get_running_loop().time
         self._current: _Forward | None = None
         self._next: _Forward | None = None
         self._closed = False
-        worker.opened(1, client=client)
+        thread.opened(1, client=client)
         # Only the model's thread uses this. The first one reads, as a cache has one request.
         self._queue: deque[_Forward] = deque()
 
@@ -155,19 +155,19 @@ class ModelSession(BackendSession):
     def start(self, work: Work, done: OnResult) -> None:
         asked = _Forward(work, work, done)
         if work.span is None:
-            self._worker.postprocessing.submit(partial(self._conclude, asked, [], 0.0))
+            self._thread.postprocessing.submit(partial(self._conclude, asked, [], 0.0))
             return
         begun, self._next = self._next, None
         if begun is not None and begun.fits(work):
             begun.asked, begun.done = work, done
             self._current = begun
             if begun.result is not None:
-                self._worker.post(self._deliver, begun)
+                self._thread.post(self._deliver, begun)
             return
         if begun is not None:
             begun.preemption.request()
         self._current = asked
-        self._worker.submit(partial(self._add, asked))
+        self._thread.submit(partial(self._add, asked))
 
     @override
     def preempt(self) -> None:
@@ -208,7 +208,7 @@ class ModelSession(BackendSession):
     @override
     def close(self) -> None:
         self.preempt()
-        self._worker.opened(-(not self._closed), client=self._client)
+        self._thread.opened(-(not self._closed), client=self._client)
         self._closed = True
         self._current = self._next = self._cache = None
 
@@ -232,7 +232,7 @@ class ModelSession(BackendSession):
             tokens, hashes = [*tokens, *work.guess], extended(hashes, work.guess)
         make = partial(cache.request, tokens, hashes, span.first, hidden=span.hidden)
         done = partial(self._was_read, forward)
-        self._worker.begin(make, done, forward.preemption, self._client)
+        self._thread.begin(make, done, forward.preemption, self._client)
 
     def _was_read(self, forward: _Forward, found: list[Mixture] | Exception) -> None:
         self._queue.popleft()
@@ -257,9 +257,9 @@ class ModelSession(BackendSession):
                     following = None if then is None else _Forward(then)
         except Exception as error:  # passed to the caller of `start`
             result = ForwardResult(work, seconds, error=error)
-        self._worker.post(self._finished, forward, result, following)
+        self._thread.post(self._finished, forward, result, following)
         if following is not None:
-            self._worker.submit(partial(self._add, following))
+            self._thread.submit(partial(self._add, following))
 
     # On the loop, in the order in which the work ended.
 

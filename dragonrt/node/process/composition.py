@@ -20,12 +20,12 @@ from dragonrt.backends.resources import usual_limit
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import parse_size
 from dragonrt.modes.question import Question
+from dragonrt.node.model_thread import JobThread, ModelThread
 from dragonrt.node.process.host_profile import load_profile
 from dragonrt.node.process.library import Library, prefill, prefilling
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.reindexing import Following, OnReport, reindexing
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.node.worker import JobThread, Worker
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
 from retrieval import (
@@ -186,7 +186,7 @@ async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
     settings, model, library = loaded.settings, loaded.model, loaded.library
     async with AsyncExitStack() as stack:
         postprocessing = await stack.enter_async_context(JobThread("postprocessing"))
-        worker = await stack.enter_async_context(Worker(model.backend, postprocessing))
+        thread = await stack.enter_async_context(ModelThread(model.backend, postprocessing))
         librarian = await stack.enter_async_context(JobThread("librarian"))
         if settings.trace is not None:
             trace = TraceFile(settings.trace)
@@ -203,7 +203,7 @@ async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
         side = LocalSide(
             side=settings.side,
             model=model,
-            worker=worker,
+            thread=thread,
             librarian=librarian,
             library=library,
             recorder=recorder,
@@ -221,7 +221,7 @@ async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
             stack.callback(setattr, library, "on_notice", library.on_notice)
             library.on_notice = notice
             await librarian.call(lambda: library.find(WARM_UP.prompt, 1))
-            changed = await stack.enter_async_context(prefilling(library, worker))
+            changed = await stack.enter_async_context(prefilling(library, thread))
 
             def reported(report: Report | DragonError) -> None:
                 changed()
@@ -236,7 +236,7 @@ async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
                     _options(settings),
                 )
                 watching = reindexing(
-                    order, library, worker, reported, side.following, settings.llama_library
+                    order, library, thread, reported, side.following, settings.llama_library
                 )
                 await stack.enter_async_context(watching)
         yield side

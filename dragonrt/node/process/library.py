@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dragonrt.backends.backend import Document
 from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
-from dragonrt.node.worker import Worker
+from dragonrt.node.model_thread import ModelThread
 from dragonrt.traces.events import Noticed, NoticeKind, OnNotice
 from retrieval import (
     Chunk,
@@ -182,7 +182,7 @@ def prefill(library: Library, progress: Callable[[int, int], None] = lambda done
 
 
 @asynccontextmanager
-async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable[[], None]]:
+async def prefilling(library: Library, thread: ModelThread) -> AsyncIterator[Callable[[], None]]:
     """Compute and store missing KV in the background of the async context, while no answer is open.
 
     A question stops the current chunk, which restarts later. Yields a function to call when the
@@ -198,7 +198,7 @@ async def prefilling(library: Library, worker: Worker) -> AsyncIterator[Callable
             if changed.is_set():
                 return
             tokens = library.tokens(chunk)
-            made = await worker.read_in_background(partial(library.model.prefill, tokens))
+            made = await thread.read_in_background(partial(library.model.prefill, tokens))
             await asyncio.to_thread(missing.store, chunk, made)
 
     async def run() -> None:

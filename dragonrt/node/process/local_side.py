@@ -22,9 +22,9 @@ from dragonrt.modes.prefix import start_hash
 from dragonrt.modes.question import Question, Turn
 from dragonrt.node.answers.citing import Passage, is_refusal
 from dragonrt.node.answers.model_session import ModelSession, PrefillResult
+from dragonrt.node.model_thread import JobThread, ModelThread
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.reindexing import Following
-from dragonrt.node.worker import JobThread, Worker
 from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
@@ -55,14 +55,14 @@ class LongQuestionError(DragonError):
 class LocalSide:
     """Answers questions with a real model and index; implements Prefiller.
 
-    `worker` is the model's thread, `librarian` that of retrieval. `library` has the documents, if
+    `thread` is the model's thread, `librarian` that of retrieval. `library` has the documents, if
     any. `following` is the state of background indexing, if any. `prefix_cache` counts tokens of
     retrieved documents: `queries` all of them, `hits` those whose KV was stored.
     """
 
     side: Side
     model: LanguageModel
-    worker: Worker
+    thread: ModelThread
     librarian: JobThread
     library: Library | None
     recorder: Recorder
@@ -106,7 +106,7 @@ class LocalSide:
     ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks
-        with self.worker.wanted(client):
+        with self.thread.wanted(client):
             hits = await self.librarian.call(lambda: self._find(question))
             documents = await self._documents(hits, client)
             longest = max(document.length for document in documents)
@@ -124,13 +124,13 @@ class LocalSide:
                 in_blocks=verifies or exact,
             )
             if not late:
-                await self.worker.read(cache.prefill, client)
+                await self.thread.read(cache.prefill, client)
             found = [(hit.chunk, hit.score) for hit in hits]
             names = list(dict.fromkeys(chunk.source for chunk, _ in found))
             files = [names.index(chunk.source) for chunk, _ in found]
             texts = [self.model.encode(chunk.text) for chunk, _ in found]
             passages = (Passage(c.citation, c.source, score, c.text, c.start) for c, score in found)
-            context = ModelSession(self.worker, cache, start_hash(question.seed), client)
+            context = ModelSession(self.thread, cache, start_hash(question.seed), client)
             return PrefillResult(
                 context=context,
                 prepared=Prepared(exact, texts, files, longest + len(prompt), prompt),
@@ -178,7 +178,7 @@ class LocalSide:
         for chunk in [hit.chunk for hit in hits]:
             kv = await self.librarian.call(partial(library.stored_kv, chunk))
             if kv is None:
-                made = await self.worker.read(partial(model.prefill, library.tokens(chunk)), client)
+                made = await self.thread.read(partial(model.prefill, library.tokens(chunk)), client)
                 kv = await self.librarian.call(partial(library.store_kv, chunk, made))
             else:
                 self.prefix_cache["hits"] += kv.length

@@ -20,8 +20,8 @@ from retrieval import Report, RetrievalError
 from retrieval.following import Order, found_files, main
 
 if TYPE_CHECKING:
+    from dragonrt.node.model_thread import ModelThread
     from dragonrt.node.process.library import Library
-    from dragonrt.node.worker import Worker
 
 END_S = 2.0
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
@@ -45,14 +45,14 @@ class Following:
 async def reindexing(
     order: Order,
     library: "Library",
-    worker: "Worker",
+    thread: "ModelThread",
     on_report: OnReport,
     following: Following,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
     """Keep the library's index up to date, by another process, within the async context.
 
-    That process waits while `worker` has an answer, and restarts if it dies. `on_report` gets each
+    That process waits while `thread` has an answer, and restarts if it dies. `on_report` gets each
     update's report. `following` is kept current. Raises DragonError if documents cannot be watched.
     """
     if order.watch:
@@ -61,7 +61,7 @@ async def reindexing(
         except RetrievalError as error:
             raise DragonError(str(error)) from error
     arguments = () if llama_library is None else (str(llama_library),)
-    work = _kept_up(order, arguments, library, worker, on_report, following)
+    work = _kept_up(order, arguments, library, thread, on_report, following)
     task = asyncio.create_task(work, name="reindexing")
     try:
         yield
@@ -74,7 +74,7 @@ async def _kept_up(
     order: Order,
     arguments: Sequence[str],
     library: "Library",
-    worker: "Worker",
+    thread: "ModelThread",
     on_report: OnReport,
     following: Following,
 ) -> None:
@@ -83,7 +83,7 @@ async def _kept_up(
     while True:
         since, reason = clock(), "its process ended"
         try:
-            async with _process(order, arguments, worker) as lines:
+            async with _process(order, arguments, thread) as lines:
                 following.stopped = ""
                 await _follow(lines, library, on_report, following)
         except OSError as error:
@@ -102,7 +102,7 @@ async def _kept_up(
 
 @asynccontextmanager
 async def _process(
-    order: Order, arguments: Sequence[str], worker: "Worker"
+    order: Order, arguments: Sequence[str], thread: "ModelThread"
 ) -> AsyncIterator[asyncio.StreamReader]:
     """Start the process; yield its output; end it with the context."""
     pipe = asyncio.subprocess.PIPE
@@ -115,11 +115,11 @@ async def _process(
         assert process.stdout is not None
         say = partial(_say, process)
         say(asdict(order))
-        say(worker.busy)
-        worker.on_busy = say
+        say(thread.busy)
+        thread.on_busy = say
         yield process.stdout
     finally:
-        worker.on_busy = lambda busy: None
+        thread.on_busy = lambda busy: None
         try:
             if process.returncode is None:
                 process.terminate()

@@ -120,7 +120,7 @@ class Metrics(Collector):
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
         """From now on, report the side's state and the metrics of `read` at each scrape."""
-        side.worker.on_forward = self._batches.observe
+        side.thread.on_forward = self._batches.observe
         self.count("index_updates", {"done": 0, "failed": 0})
         self._read = lambda: chain(read(), self._of_side(side))
 
@@ -130,8 +130,8 @@ class Metrics(Collector):
         return self._read()
 
     def _of_side(self, side: LocalSide) -> Iterator[Metric]:
-        yield state("engine_answers", "Answers under way on the model.", side.worker.answers)
-        queue = len(side.worker.scheduler.requests)
+        yield state("engine_answers", "Answers under way on the model.", side.thread.answers)
+        queue = len(side.thread.scheduler.requests)
         yield state("engine_queue", "Requests that wait for a forward pass.", queue)
         tokens = side.prefix_cache
         yield total("prefix_cache_queries", "Tokens of documents for answers.", tokens["queries"])

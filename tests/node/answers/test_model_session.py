@@ -20,7 +20,7 @@ from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.node.answers.model_session import ForwardResult, ModelSession
-from dragonrt.node.worker import JobThread, Worker
+from dragonrt.node.model_thread import JobThread, ModelThread
 
 DOCUMENTS = (
     "When the printer beeps, press green twice and wait 20 seconds.",
@@ -34,9 +34,9 @@ Bits = tuple[bytes, float, bytes]
 
 @dataclass
 class Bench:
-    """A session on a model, and the worker behind it."""
+    """A session on a model, and the thread behind it."""
 
-    worker: Worker
+    thread: ModelThread
     session: ModelSession
 
     def hold(self) -> Callable[[], None]:
@@ -46,7 +46,7 @@ class Bench:
         def wait() -> None:
             gate.wait(60)
 
-        self.worker.submit(wait)
+        self.thread.submit(wait)
         return gate.set
 
     def start(self, work: Work) -> "asyncio.Future[ForwardResult]":
@@ -58,13 +58,13 @@ class Bench:
     async def settled(self) -> None:
         """All that was handed to the threads is done, and the loop has heard of it."""
         for _ in range(10):  # what follows queues up jobs later
-            await self.worker.call(lambda: None)
-            await self.worker.postprocessing.call(lambda: None)
+            await self.thread.call(lambda: None)
+            await self.thread.postprocessing.call(lambda: None)
 
 
 @functools.cache
 def stored(model: LanguageModel) -> list[Document]:
-    """Documents, made while no worker runs."""
+    """Documents, made while no thread runs."""
     texts = [model.encode(model.prompt.document_text("", text)) for text in DOCUMENTS]
     return [model.document_kv(text) for text in texts]
 
@@ -78,10 +78,10 @@ def cache(model: LanguageModel, prompt: str = QUESTION, *, in_blocks: bool = Tru
 
 @asynccontextmanager
 async def bench(model: LanguageModel, *, in_blocks: bool = True) -> AsyncIterator[Bench]:
-    async with JobThread("beside") as beside, Worker(model.backend, beside) as worker:
+    async with JobThread("beside") as beside, ModelThread(model.backend, beside) as thread:
         read = cache(model, in_blocks=in_blocks)
-        await worker.read(read.prefill)
-        yield Bench(worker, ModelSession(worker, read))
+        await thread.read(read.prefill)
+        yield Bench(thread, ModelSession(thread, read))
 
 
 def bits(said: Sequence[Prediction]) -> list[Bits]:
@@ -248,24 +248,24 @@ async def test_nothing_is_heard_of_a_closed_context(model: LanguageModel) -> Non
                 on.session.close()
             release()
             if moment == "done":
-                on.worker.submit(lambda: None)
+                on.thread.submit(lambda: None)
                 on.session.close()
             await on.settled()
     assert heard == []
 
 
 async def test_a_thread_survives_failing_jobs_and_runs_in_order() -> None:
-    async with JobThread("thread") as worker:
+    async with JobThread("thread") as thread:
         order: list[int] = []
 
         def job(number: int) -> Callable[[], None]:
             return lambda: order.append(number)
 
-        await asyncio.gather(*(worker.call(job(number)) for number in range(5)))
+        await asyncio.gather(*(thread.call(job(number)) for number in range(5)))
         assert order == list(range(5))
         with pytest.raises(ZeroDivisionError):
-            await worker.call(lambda: 1 / 0)
-        assert await worker.call(lambda: 42) == 42
+            await thread.call(lambda: 1 / 0)
+        assert await thread.call(lambda: 42) == 42
 
 
 async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
@@ -275,13 +275,13 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
     expected = await one_by_one(model, TEXT)
     forwards: list[int] = []
     async with bench(model) as on:
-        on.worker.on_forward = forwards.append
+        on.thread.on_forward = forwards.append
 
         async def answer(number: int) -> list[Bits]:
             read = cache(model)
             if number % 2:  # otherwise with the first forward
-                await on.worker.read(read.prefill)
-            session, found = ModelSession(on.worker, read), list[Bits]()
+                await on.thread.read(read.prefill)
+            session, found = ModelSession(on.thread, read), list[Bits]()
             for length in range(len(TEXT) + 1):
                 done: asyncio.Future[ForwardResult] = asyncio.get_running_loop().create_future()
                 first = max(0, length - number % 3)
@@ -290,7 +290,7 @@ async def test_answers_share_forwards_and_no_bit_depends_on_who_shares(
             return found
 
         long = cache(model, "Where is the spare ink? " * 40)
-        prefill = asyncio.ensure_future(on.worker.read(long.prefill))
+        prefill = asyncio.ensure_future(on.thread.read(long.prefill))
         answers = await asyncio.gather(*map(answer, range(8)))
         await prefill
         assert max(forwards) > 1

@@ -8,7 +8,7 @@ from dragonrt.modes.mode import Span, Work
 from dragonrt.modes.prefix import extended
 from dragonrt.node.answers.citing import disagreements, storable
 from dragonrt.node.answers.model_session import ModelSession
-from dragonrt.node.worker import JobThread, Worker
+from dragonrt.node.model_thread import JobThread, ModelThread
 from dragonrt.wire.fields import MAX_CODE, MAX_MISSING
 from tests.copying_model import AGREEMENT, START, Copying, cache, numbered
 from tests.node.virtual import outcome
@@ -32,10 +32,10 @@ async def test_each_number_that_no_document_agrees_with_has_theirs(
 ) -> None:
     tokens, backend = [*numbered(text), 0], Copying()
     model: Any = backend
-    async with JobThread("beside") as beside, Worker(model, beside) as worker:
+    async with JobThread("beside") as beside, ModelThread(model, beside) as thread:
         read = cache(*documents, bare=bare, backend=backend)
-        await worker.read(read.prefill)
-        session = ModelSession(worker, read, START)
+        await thread.read(read.prefill)
+        session = ModelSession(thread, read, START)
         span = Span(tokens[:-1], extended([START], tokens[:-1]), 0)
         await outcome(session, Work(len, span))
         assert await session.other_values(tokens, AGREEMENT) == expected

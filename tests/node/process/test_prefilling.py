@@ -159,7 +159,7 @@ async def test_idle_time_goes_to_new_files_and_to_what_was_asked_about(
     sources = {chunk.digest: chunk for chunk in library.retriever.index.chunks()}
     wait = written(monkeypatch, len(sources), digests := list[str]())
     async with local_side(Loaded(settings, draft_model, library)) as side:
-        with side.worker.wanted():
+        with side.thread.wanted():
             asked = Question(prompt="When does the tram leave?", document="tram.txt", documents=1)
             (await side.prepare(asked, verifies=False)).context.close()
         await wait()
@@ -252,7 +252,7 @@ async def test_a_late_side_reads_the_question_with_its_first_forward(
     prefill(library)
     async with local_side(Loaded(settings, draft_model, library)) as side:
         forwards: list[int] = []
-        side.worker.on_forward = forwards.append
+        side.thread.on_forward = forwards.append
         prompt_first = await answer_of(side)
         assert len(forwards) == 1
         prepared = await side.prepare(QUESTION, verifies=True, late=True)

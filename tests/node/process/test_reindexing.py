@@ -144,12 +144,12 @@ async def test_the_process_is_told_when_answers_begin_and_end(
     os.mkfifo(lines)
     script = f"exec 3> {lines}\nread order\nwhile read line; do echo $line >&3; done"
     monkeypatch.setattr("sys.executable", _program(tmp_path, script))
-    worker: Any = SimpleNamespace(busy=True)
-    async with asyncio.timeout(BOUND_S), _reindexing(tmp_path, lambda report: None, worker):
+    thread: Any = SimpleNamespace(busy=True)
+    async with asyncio.timeout(BOUND_S), _reindexing(tmp_path, lambda report: None, thread):
         with await asyncio.to_thread(lines.open) as said:
             assert await asyncio.to_thread(said.readline) == "true\n"
             for busy in (False, True):
-                worker.on_busy(busy)
+                thread.on_busy(busy)
                 assert json.loads(await asyncio.to_thread(said.readline)) is busy
 
 
@@ -178,12 +178,12 @@ def _program(folder: Path, script: str) -> str:
 
 @asynccontextmanager
 async def _reindexing(
-    folder: Path, on_report: reindexing.OnReport, worker: Any = None
+    folder: Path, on_report: reindexing.OnReport, thread: Any = None
 ) -> AsyncIterator[reindexing.Following]:
     options: Any = {"exclude": ()}
     order = Order([str(folder)], str(folder / "i"), "words", watch=True, options=options)
     library: Any = SimpleNamespace(left="")
-    worker = worker or SimpleNamespace(busy=False)
+    thread = thread or SimpleNamespace(busy=False)
     following = reindexing.Following()
-    async with reindexing.reindexing(order, library, worker, on_report, following, None):
+    async with reindexing.reindexing(order, library, thread, on_report, following, None):
         yield following

@@ -19,8 +19,8 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.distributions.distribution import Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
+from dragonrt.node.model_thread import JobThread
 from dragonrt.node.process.local_side import fitting_prompt
-from dragonrt.node.worker import JobThread
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Algorithm1
 from dragonrt.sampling.samplers import Sampler
@@ -69,12 +69,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class BaselineSide:
-    """A model with its documents. `worker` runs the model, `librarian` the retrieval."""
+    """A model with its documents. `thread` runs the model, `librarian` the retrieval."""
 
     side: Side
     model: LanguageModel
     library: KnownDocuments
-    worker: Runner
+    thread: Runner
     librarian: Runner
 
     async def find(self, asked: Asked) -> list[Hit]:
@@ -106,7 +106,7 @@ class BaselineSide:
             sequence = model.rows([model.document_kv(())], len(text) + asked.tokens)
             return PrefixCache.behind(sequence, text, START)
 
-        return await self.worker.call(read)
+        return await self.thread.call(read)
 
     async def read_rows(
         self, stored: Sequence[Document], scores: Sequence[float], asked: Asked
@@ -122,7 +122,7 @@ class BaselineSide:
             weighing = Weighing(np.array(scores) / RELEVANCE_TEMPERATURE)
             return PrefixCache.behind(sequence, prompt, START, weighing)
 
-        return await self.worker.call(read)
+        return await self.thread.call(read)
 
     async def decode(
         self, reader: PrefixCache, asked: Asked
@@ -144,7 +144,7 @@ class BaselineSide:
 
         yield draw()  # what follows the question is known
         for _ in range(1, asked.tokens):
-            yield await self.worker.call(draw)
+            yield await self.thread.call(draw)
 
     async def distributions(self, cache: PrefixCache, tokens: Sequence[int]) -> list[Probabilities]:
         """Return the distribution [V] before each of these tokens, in one forward."""
@@ -154,7 +154,7 @@ class BaselineSide:
             after = cache.read(prefix.tokens, prefix.hashes, 0)
             return [each.p for each in after[: len(tokens)]]
 
-        return await self.worker.call(run)
+        return await self.thread.call(run)
 
 
 def log_probability(tokens: Sequence[int], p: Sequence[Probabilities]) -> float:

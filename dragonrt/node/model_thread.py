@@ -88,11 +88,11 @@ _turns: WeakKeyDictionary[Backend, Lock] = WeakKeyDictionary()
 """A lock for each model: two threads in one at the same time corrupt its memory."""
 
 
-class Worker(JobThread):
+class ModelThread(JobThread):
     """The thread of a model: runs forwards for all answers of a side and, between them, jobs.
 
     Jobs add requests to the `scheduler`, which decides which requests share the next forward.
-    Workers of the same `backend` take turns. `postprocessing` is the thread for work without a
+    The threads of one `backend` take turns. `postprocessing` is the thread for work without a
     forward. `answers` counts open answers. `on_forward` gets each forward's number of requests, in
     the model's thread. `on_busy` is called on the event loop whenever `busy` changes.
     """

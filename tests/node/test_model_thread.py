@@ -1,4 +1,4 @@
-"""Many answers on one worker: nobody waits for others' length, and nothing is left behind."""
+"""Many answers on one thread: nobody waits for others' length, and nothing is left behind."""
 
 import asyncio
 import gc
@@ -24,9 +24,9 @@ from dragonrt.modes.mode import Prediction, Span, Work
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.model_session import ForwardResult, ModelSession, PrefillResult
+from dragonrt.node.model_thread import JobThread, ModelThread
 from dragonrt.node.process.library import Library
 from dragonrt.node.process.local_side import LocalSide
-from dragonrt.node.worker import JobThread, Worker
 from dragonrt.traces.file import Recorder
 from dragonrt.wire.reasons import BusyError
 from retrieval import Chunk, Hit
@@ -44,7 +44,7 @@ def model() -> LanguageModel:
     return LanguageModel("tiny", backend)
 
 
-class CountedWorker(Worker):
+class CountedThread(ModelThread):
     """Counts what each forward computes, and how many begin while a job or a request waits."""
 
     def __init__(self, *parts: Any) -> None:
@@ -96,9 +96,9 @@ class CountedWorker(Worker):
 
 
 @asynccontextmanager
-async def running(model: LanguageModel) -> AsyncIterator[CountedWorker]:
-    async with JobThread("beside") as beside, CountedWorker(model.backend, beside) as worker:
-        yield worker
+async def running(model: LanguageModel) -> AsyncIterator[CountedThread]:
+    async with JobThread("beside") as beside, CountedThread(model.backend, beside) as thread:
+        yield thread
 
 
 def nothing(said: Sequence[Prediction]) -> None:
@@ -113,11 +113,11 @@ async def asked(session: Any, tokens: Sequence[int], first: int) -> ForwardResul
     return result
 
 
-async def prepared(worker: Worker, model: LanguageModel, tokens: Sequence[int]) -> ModelSession:
+async def prepared(on: ModelThread, model: LanguageModel, tokens: Sequence[int]) -> ModelSession:
     documents = [model.document_kv(())] * 2
     cache = PrefixCache(partial(model.rows, documents, len(tokens) + 64), tokens, start_hash(1))
-    await worker.read(cache.prefill)
-    return ModelSession(worker, cache)
+    await on.read(cache.prefill)
+    return ModelSession(on, cache)
 
 
 @pytest.mark.slow
@@ -126,30 +126,30 @@ async def test_reading_a_question_delays_a_token_two_forwards_at_most(
     model: LanguageModel, length: int
 ) -> None:
     """A token waits for the forward under way at most; the next one is its own."""
-    async with running(model) as worker:
-        answers = [await prepared(worker, model, [5, 6, number]) for number in range(7, 11)]
-        for counts in (worker.forwards, worker.before, worker.within):
+    async with running(model) as thread:
+        answers = [await prepared(thread, model, [5, 6, number]) for number in range(7, 11)]
+        for counts in (thread.forwards, thread.before, thread.within):
             counts.clear()
-        question = asyncio.ensure_future(prepared(worker, model, [9] * length))
+        question = asyncio.ensure_future(prepared(thread, model, [9] * length))
         waiting: list[tuple[int, int]] = []
 
         async def answer(session: ModelSession) -> None:
             tokens: list[int] = []
             while not question.done() or len(tokens) < 3:
                 await asked(session, tokens, len(tokens))
-                waiting.append((len(worker.scheduler.requests), worker.answers))
+                waiting.append((len(thread.scheduler.requests), thread.answers))
                 tokens.append(7 + len(tokens))
                 del tokens[1 if len(tokens) > 50 else 50 :]
 
         await asyncio.gather(*map(answer, answers))
         for session in (*answers, await question):
             session.close()
-    *tokens, of_the_question = sorted(worker.within)
+    *tokens, of_the_question = sorted(thread.within)
     assert -(-2 * length // (PER_ROW * 8)) <= of_the_question <= -(-2 * length // BESIDE_ANSWERS)
     assert len(tokens) > 10
     assert max(tokens) == 1
-    assert max(worker.before) <= 1
-    for each in worker.forwards:
+    assert max(thread.before) <= 1
+    for each in thread.forwards:
         assert max(each) <= max(BESIDE_ANSWERS, PER_ROW * (sum(each) - max(each)))
     assert all(queued <= 2 * answers + 1 for queued, answers in waiting)
 
@@ -157,20 +157,20 @@ async def test_reading_a_question_delays_a_token_two_forwards_at_most(
 async def test_a_question_without_waiters_is_read_in_large_pieces(
     model: LanguageModel,
 ) -> None:
-    async with running(model) as worker:
-        first = await prepared(worker, model, [9] * 300)
-        assert list(map(max, worker.forwards)) == [ALONE, ALONE, 600 - 2 * ALONE]
-        worker.forwards.clear()
-        second = await prepared(worker, model, [9] * 30)  # the first may want a token any time
-        assert worker.largest == BESIDE_ANSWERS
+    async with running(model) as thread:
+        first = await prepared(thread, model, [9] * 300)
+        assert list(map(max, thread.forwards)) == [ALONE, ALONE, 600 - 2 * ALONE]
+        thread.forwards.clear()
+        second = await prepared(thread, model, [9] * 30)  # the first may want a token any time
+        assert thread.largest == BESIDE_ANSWERS
         first.close()
         first.close()
-        assert worker.answers == 1
-        worker.forwards.clear()
+        assert thread.answers == 1
+        thread.forwards.clear()
         await asked(second, [5] * 60, 0)
-        assert worker.largest > BESIDE_ANSWERS  # its own block, and nobody else's
+        assert thread.largest > BESIDE_ANSWERS  # its own block, and nobody else's
         second.close()
-        assert worker.answers == 0
+        assert thread.answers == 0
 
 
 async def test_background_requests_yield_to_answers_and_run_when_idle(
@@ -179,30 +179,30 @@ async def test_background_requests_yield_to_answers_and_run_when_idle(
     """A question stops one within its forward, and none begins while the answer is open."""
     tokens = [9] * 300
     prefill = partial(model.prefill, tokens)
-    async with running(model) as worker:
-        worker.held.clear()
-        idle = asyncio.ensure_future(worker.read_in_background(prefill))
-        await asyncio.to_thread(worker.began.wait, 60)
-        question = asyncio.ensure_future(prepared(worker, model, [5, 6, 7]))
+    async with running(model) as thread:
+        thread.held.clear()
+        idle = asyncio.ensure_future(thread.read_in_background(prefill))
+        await asyncio.to_thread(thread.began.wait, 60)
+        question = asyncio.ensure_future(prepared(thread, model, [5, 6, 7]))
         await asyncio.sleep(0)  # it has been asked for
-        worker.held.set()
+        thread.held.set()
         session = await question
-        assert worker.forwards == [[ALONE], [6]], "what was under way stopped; the question is next"
+        assert thread.forwards == [[ALONE], [6]], "what was under way stopped; the question is next"
         for length in range(1, 4):
             await asked(session, [7] * length, length)
-        await settled(worker)
-        assert max(map(max, worker.forwards[1:])) < BESIDE_ANSWERS
+        await settled(thread)
+        assert max(map(max, thread.forwards[1:])) < BESIDE_ANSWERS
         assert not idle.done()
-        worker.forwards.clear()
+        thread.forwards.clear()
         session.close()
         made = await asyncio.wait_for(idle, 20)
-        assert worker.forwards == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
-        with worker.wanted():
-            ended = asyncio.ensure_future(worker.read_in_background(prefill))
-            await settled(worker)
+        assert thread.forwards == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
+        with thread.wanted():
+            ended = asyncio.ensure_future(thread.read_in_background(prefill))
+            await settled(thread)
             ended.cancel()
-            await settled(worker)
-        assert len(worker.forwards) == 2, "nothing begins where a question is about to come"
+            await settled(thread)
+        assert len(thread.forwards) == 2, "nothing begins where a question is about to come"
     expected = model.document_kv(tokens).dump()
     assert all(np.array_equal(array, expected[name]) for name, array in made.dump().items())
 
@@ -240,10 +240,10 @@ class Shelf:
 
 @asynccontextmanager
 async def side_of(model: LanguageModel) -> AsyncIterator[LocalSide]:
-    async with running(model) as worker, JobThread("librarian") as librarian:
+    async with running(model) as thread, JobThread("librarian") as librarian:
         recorder = Recorder(asyncio.get_running_loop().time, "cloud")
         shelf = cast(Library, Shelf(model))
-        yield LocalSide("cloud", model, worker, librarian, shelf, recorder)
+        yield LocalSide("cloud", model, thread, librarian, shelf, recorder)
 
 
 @pytest.fixture
@@ -259,15 +259,15 @@ def end(answer: PrefillResult) -> None:
     answer.context.close()
 
 
-async def settled(worker: Worker) -> None:
+async def settled(thread: ModelThread) -> None:
     """What the threads have been given is done."""
     for _ in range(3):
-        await worker.call(lambda: None)
-        await worker.postprocessing.call(lambda: None)
+        await thread.call(lambda: None)
+        await thread.postprocessing.call(lambda: None)
 
 
-class TakingTurns(Worker):
-    """Counts the forwards that begin while another worker's is under way."""
+class TakingTurns(ModelThread):
+    """Counts the forwards that begin while another thread's is under way."""
 
     inside = overlaps = forwards = 0
 
@@ -284,11 +284,11 @@ class TakingTurns(Worker):
 
 async def test_the_first_and_the_last_of_open_answers_are_reported(model: LanguageModel) -> None:
     said: list[bool] = []
-    async with running(model) as worker:
-        worker.on_busy = said.append
-        with worker.wanted(), worker.wanted():
-            assert worker.busy
-        assert not worker.busy
+    async with running(model) as thread:
+        thread.on_busy = said.append
+        with thread.wanted(), thread.wanted():
+            assert thread.busy
+        assert not thread.busy
     assert said == [True, False]
 
 
@@ -298,7 +298,7 @@ async def test_two_sides_that_share_a_model_do_not_compute_at_once(model: Langua
         TakingTurns(model.backend, beside) as one,
         TakingTurns(model.backend, beside) as two,
     ):
-        reading = (prepared(worker, model, [5] * 2000) for worker in (one, two))
+        reading = (prepared(thread, model, [5] * 2000) for thread in (one, two))
         for session in await asyncio.gather(*reading):
             session.close()
     assert TakingTurns.forwards > 8
@@ -310,21 +310,21 @@ async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
     question = Question(prompt="Where is the ink?", seed=1, max_tokens=50)
     async with side_of(model) as side:
         first = await side.prepare(question, verifies=False, client=("address", "connection"))
-        shelf, worker = cast(Any, side.library), cast(CountedWorker, side.worker)
+        shelf, thread = cast(Any, side.library), cast(CountedThread, side.thread)
         await asked(first.context, [5, 6], 2)
-        assert worker.clients == {("address", "connection")}
+        assert thread.clients == {("address", "connection")}
         assert (len(shelf.stored), shelf.loads) == (2, 2)  # computed, for it was not stored
-        assert worker.largest <= ALONE
+        assert thread.largest <= ALONE
         one = model.backend.pool.used
         assert one > 0
-        forwards = len(worker.forwards)
+        forwards = len(thread.forwards)
         second = await side.prepare(question, verifies=False)
-        assert max(map(max, worker.forwards[forwards:])) <= BESIDE_ANSWERS
+        assert max(map(max, thread.forwards[forwards:])) <= BESIDE_ANSWERS
         assert (shelf.loads, model.backend.pool.used) == (4, 2 * one)
         end(first)
         assert model.backend.pool.used == one
         end(second)
-        await settled(side.worker)
+        await settled(side.thread)
         assert model.backend.pool.used == 0
 
 
@@ -348,20 +348,20 @@ async def test_a_client_without_room_gets_busy_and_evicts_nobody(
         del found
         end(late)
         end(first)
-        await settled(side.worker)
+        await settled(side.thread)
         end(await side.prepare(question, verifies=False))
 
 
 async def test_of_a_question_that_is_cancelled_no_more_is_read(model: LanguageModel) -> None:
-    async with running(model) as worker:
-        worker.held.clear()
-        preparing = asyncio.ensure_future(prepared(worker, model, [9] * 2000))
-        await asyncio.to_thread(worker.began.wait, 60)
+    async with running(model) as thread:
+        thread.held.clear()
+        preparing = asyncio.ensure_future(prepared(thread, model, [9] * 2000))
+        await asyncio.to_thread(thread.began.wait, 60)
         preparing.cancel()
         await asyncio.gather(preparing, return_exceptions=True)
-        worker.held.set()
-        await settled(worker)
-        assert len(worker.forwards) == 1, "the one that was under way"
+        thread.held.set()
+        await settled(thread)
+        assert len(thread.forwards) == 1, "the one that was under way"
 
 
 @pytest.mark.usefixtures("_by_references")
@@ -379,8 +379,8 @@ async def test_an_answer_stopped_while_reading_frees_its_memory(
             del preparing
             for _ in range(100):  # what was cancelled ends where its thread is
                 await side.librarian.call(lambda: None)
-                await settled(side.worker)
-            assert (model.backend.pool.used, side.worker.scheduler.requests) == (0, [])
+                await settled(side.thread)
+            assert (model.backend.pool.used, side.thread.scheduler.requests) == (0, [])
 
 
 async def test_chunks_are_kept_for_resuming_and_the_newest_answers(
