@@ -2,8 +2,8 @@
 
 A row is one document, followed by the answer so far. Documents may hold different values for the
 same thing, and a mixture token by token may give neither: "1,240" and "9,990" give "9,240". So a
-row that gave the tokens of a value together a probability below e^LEAST loses its weight until the
-value ends. This is a pure function of the text, so a rollback changes no draft.
+row that gave the value's tokens so far a joint probability below e^-5 (LEAST) loses its weight in
+the mixture until the value ends. This depends only on the text, so a rollback changes no draft.
 
 A value begins with a digit or a capital letter, and is in one of three phases:
 
@@ -14,7 +14,7 @@ A value begins with a digit or a capital letter, and is in one of three phases:
 
 In a NUMBER a row without weight proposes no token, because it cannot know where the number ends. In
 a NAME or a GAP it may propose words, but not the end of the answer. A line break, or a sign such as
-`?!;`, ends every value. A row disagrees with a name only if it gave some token at least SURE.
+`?!;`, ends a value. A row disagrees with a name only if it gave another token at least 0.5 (SURE).
 """
 
 import math
@@ -74,7 +74,7 @@ def kind_of(text: str) -> Kind:
 
 
 def phase_after(phase: int, kind: Kind) -> int:
-    """Return the phase (NONE, NAME, NUMBER, GAP + n) after `phase` and one more token of `kind`."""
+    """Return the phase after a token of `kind`: NONE, NAME, NUMBER, or GAP + n after n words."""
     match kind:
         case Kind.DIGIT:
             return NUMBER
@@ -91,9 +91,9 @@ def phase_after(phase: int, kind: Kind) -> int:
 
 
 class Standing(NamedTuple):
-    """The state of a value at a text's end: its `phase`; bit i of `lost` is set if row i disagrees.
+    """The value at the end of a text: its `phase`, and in `lost` a bit for each row that disagrees.
 
-    `given` has the log-probability of the value's tokens by each row. It is empty between values.
+    `given[i]` is the log-probability that row i gave to the value's tokens. No value: NONE, 0, ().
     """
 
     phase: int = NONE
@@ -101,7 +101,7 @@ class Standing(NamedTuple):
     given: tuple[float, ...] = ()
 
     def rows(self, count: int) -> NDArray[np.bool_]:
-        """Return an array [count] that is True for each row that has lost its weight."""
+        """Return an array [count] that is True for each row that disagrees with the value."""
         return np.array([bool(self.lost >> row & 1) for row in range(count)])
 
 
@@ -122,7 +122,7 @@ class Agreement:
         return self._kinds[token]
 
     def after(self, before: Standing, token: int) -> Standing | None:
-        """Return the Standing after `token`; None if predictions decide it: then call `judged`."""
+        """Return the Standing after `token`; None if it needs the rows' predictions: `judged`."""
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
         if phase == NONE:
@@ -130,7 +130,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
-        """Return the Standing after `token`, by the probabilities that `rows` gave to it."""
+        """Return the Standing after `token`; `rows` are the predictions of the rows before it."""
         found = self.after(before, token)
         if found is not None:
             return found
@@ -162,6 +162,6 @@ class Agreement:
         return found
 
     def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each token id if it is a plain word, which rows without weight may propose."""
+        """Return for each token id if it is a plain word, which a disagreeing row may propose."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

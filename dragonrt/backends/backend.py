@@ -62,13 +62,13 @@ class ModelInfo:
         device: cpu, cuda, mps, or gpu if llama.cpp was built for one.
         device_memory: bytes of the accelerator's memory; None without one, or if it is unknown.
         dtype: the number type of the weights: float32, bfloat16, float16, or types of a GGUF file.
-        version: names the way of computing; with another version the same model gives other bits.
+        version: identifies the kernels and formats; another version may compute other last bits.
         engine: the name of the library, with version and instruction sets, for people to read.
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and requests that share the forward.
         exact_tokens: the most rows times tokens of a forward with `exact_blocks`; None: any number.
-        lone_from: the position in a row from which a token that is alone in its forward needs
-            special treatment, to get the same bits as in a larger forward; None: nowhere.
+        lone_from: the position in a row from which a forward of one token gives other last bits
+            than a larger forward, so that the backend corrects it; None: nowhere.
         prompt_piece: prompts are split between forwards only at multiples of this many tokens per
             row; 1 if the bits of a prompt do not depend on where it is split.
         finetune: the purpose or name of the model, by its file; selects a prompt; may be empty.
@@ -102,7 +102,7 @@ class ModelInfo:
     def question_piece(self) -> int:
         """Return the tokens per row at whose multiples a question may be split between forwards.
 
-        It is 1 (split anywhere) if exact forwards hold at least ENOUGH tokens, else `prompt_piece`.
+        It is 1 (split anywhere) if `exact_tokens` is at least 16 (ENOUGH), else `prompt_piece`.
         """
         enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
         return 1 if self.exact_blocks and enough else self.prompt_piece
@@ -146,7 +146,7 @@ class Rows(Protocol):
         """Allocate room for `tokens` shared tokens in total. The tokens that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Return a Document of the first `length` tokens of `row`, which must all be shared."""
+        """Return a Document of the first `length` shared tokens of a `row` without a document."""
 
 
 class RowLogits(Protocol):
@@ -170,10 +170,10 @@ class RowLogits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Tokens to append to `rows` (of this backend's `open`) after the first `length` shared tokens.
+    """Tokens to append to `rows`, from `Backend.open`, after the first `length` shared tokens.
 
     If `every`, the logits after each token are returned, otherwise those after the last. `prompt`
-    marks the tokens of a prompt, which a backend may compute in another way, with other last bits.
+    marks the tokens of a prompt, for which a backend may use other kernels than for an answer's.
     `hidden` requests `RowLogits.hidden`.
     """
 

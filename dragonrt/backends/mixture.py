@@ -23,11 +23,11 @@ Relevances = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Weighing:
-    """The relevances of one side's documents, and when they are computed again.
+    """The relevances of one side's documents to the question, and how they change in an answer.
 
-    The `initial` ones hold until `again` returns new ones, after every `every` tokens (0: never).
-    `again` gets the answer's tokens alone, so rollbacks cannot change drafts (SPEC section 0).
-    `refusal` is the id of the first token of the model's refusal, if known; `doubt` is λ (SPEC 1).
+    `initial` is used first. After every `every` tokens (0: never), `again(tokens)` returns new
+    relevances. They depend only on the answer's tokens, so rollbacks change no draft. `refusal` is
+    the id of a refusal's first token, if known; `doubt` scales how much a refusal costs (SPEC 1).
     """
 
     initial: Relevances
@@ -37,7 +37,7 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return what a possible refusal adds to each relevance: λ log(1 - P(refusal)) ≤ 0."""
+        """Return what a refusal adds to each row's relevance: `doubt` · log(1 - P(refusal)) ≤ 0."""
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)
@@ -68,8 +68,8 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the rows' weights. By `standing`, some rows have lost their weight in a value
-    (SPEC 5, Disagreement). Every property is computed once, at first use.
+    `weigh` returns the rows' weights. `standing` names the rows that disagree with the value at the
+    prefix's end: they lose their weight (SPEC 5). Each property is computed at its first use.
     """
 
     rows: RowLogits
@@ -92,7 +92,7 @@ class Mixture:
 
     @property
     def kept(self) -> float:
-        """Return κ ≤ 0: the log of the share of weight that is left if rows disagree in a value."""
+        """Return κ ≤ 0, the log of the share of this side's weight that its agreeing rows keep."""
         return self._mixed[1]
 
     @cached_property

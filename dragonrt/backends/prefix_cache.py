@@ -70,7 +70,7 @@ class PrefixCache:
         *,
         in_blocks: bool = True,
     ) -> Self:
-        """Read `prompt` into `rows` now; return their cache. `start` is the empty text's hash."""
+        """Read `prompt` into `rows` now; return their cache. Arguments as of the constructor."""
         cache = cls(lambda: rows, prompt, start, weighing, in_blocks=in_blocks)
         run_alone(cache.prefill)
         return cache
@@ -89,7 +89,7 @@ class PrefixCache:
 
     @property
     def relevance(self) -> float:
-        """Return h̃, the log-sum-exp of the initial relevances; 0 before the prompt is read."""
+        """Return h̃, the log-sum-exp of initial document relevances; 0 before the prompt is read."""
         return self._initial.relevance
 
     def read(
@@ -112,10 +112,10 @@ class PrefixCache:
         *,
         hidden: bool = False,
     ) -> Request:
-        """Return a Request of predictions after each prefix of `tokens` of `first` or more tokens.
+        """Return a Request to predict what follows the first n answer `tokens`, n from `first` on.
 
-        `hashes[n]` is the hash of the first n tokens, n from 0. `done` gets Mixtures in a list.
-        Raises as the constructor of `RowSet`.
+        `hashes[n]` is the hash of the first n tokens, n from 0. `done` gets a list of a Mixture for
+        each n. Raises as the constructor of `RowSet`.
         """
         rows, prompt = self.rows, self._prompt
         wanted, first = first, self._judged_from(tokens, hashes, first)
@@ -156,7 +156,7 @@ class PrefixCache:
         )
 
     def disagrees(self, prefix_hash: int) -> bool:
-        """Return if all documents disagree with the value at the end of the prefix of this hash."""
+        """Return whether a prefix ends in a number or name with which all documents disagree."""
         standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(standing.lost) and bool(standing.rows(rows)[read].all())

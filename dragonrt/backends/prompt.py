@@ -135,7 +135,7 @@ class PlainPrompt:
     start: str = ""
 
     def document_text(self, title: str, text: str) -> str:
-        """Return the prompt up to the question, without the title, as in the models' training."""
+        """Return the prompt up to the question. `title` is not used: trained models do without."""
         return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:

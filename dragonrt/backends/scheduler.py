@@ -32,7 +32,7 @@ Done = Callable[[T | Exception], None]
 
 
 def levels(client: Client) -> tuple[Client, ...]:
-    """Return the parts of a client that have shares: (address,) and (address, connection)."""
+    """Return the keys by which a client's shares are counted: (address,), (address, connection)."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
@@ -53,7 +53,7 @@ class FairShares:
         return tuple(self._ahead.get(each, 0.0) for each in levels(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
-        """Count a forward: `used` is rows times tokens by client; `waiting` clients still queue."""
+        """Count a forward: `used` is rows times tokens by client; `waiting` ones have requests."""
         least = dict[Client, float]()
         for each in {level for client in waiting for level in levels(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
@@ -65,7 +65,7 @@ class FairShares:
 
 
 class Portions:
-    """Limits what each client gets of one forward if several clients have open answers."""
+    """Limits the rows times tokens of each client in a forward if several have open answers."""
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""
@@ -90,9 +90,9 @@ class Request:
 
     Attributes:
         piece: prompts are split between forwards only at multiples of so many tokens; 1: anywhere.
-        done: gets the logits after the prompt, if there is one, and after each token from number
-            `every` on; or an exception, and then the rows keep the tokens of earlier forwards.
-        in_blocks: whether a forward may carry several tokens from number `every` on.
+        done: gets a list of the logits after the prompt, if there is one, and after each token of
+            `tokens[every:]`; or an exception, and then the rows keep what earlier forwards read.
+        in_blocks: whether a forward may read several tokens of `tokens[every:]`, or only one.
         hidden: whether `RowLogits.hidden` is wanted, too.
         client: the client whose fair share the request uses.
         read: how many of the tokens earlier forwards have read.
@@ -116,7 +116,7 @@ class Request:
 class Batch:
     """One forward: the requests that share it, and in `feeds` the tokens that each reads in it.
 
-    `size` is its rows times tokens. `used` counts them by client, if several have `portions`.
+    `size` is its rows times tokens; for several clients `used` has each one's part of `size`.
     """
 
     requests: list[Request] = field(default_factory=list)
@@ -173,11 +173,10 @@ class Scheduler:
     def schedule(self, piece: int = ALONE, clients: Iterable[Client] = ()) -> Batch:
         """Return the next forward: tokens of answers, then pieces of prompts in the space left.
 
-        The client that got least goes first. `clients` have open answers; each of several has one
-        answer in the forward, or more of them with `beside_answers` rows times tokens together.
-        Prompts, and other tokens without predictions, are read in pieces of `piece` rows times
-        tokens, or more beside many answers. If the first request then has no room, or less of a
-        prompt than all other clients together, it is read alone. Preempted requests end.
+        The client that got least goes first. If several `clients` have open answers, the forward
+        has one answer of each, or more with `beside_answers` rows times tokens together. Pieces of
+        prompts have `piece` rows times tokens, or more beside many answers. If the first request
+        found no room, or its prompt less than the rest, it is read alone. Preempted requests end.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
@@ -259,7 +258,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
-    """Run the Request that `make` returns now, without others; return or raise what `done` gets."""
+    """Run the Request that `make` returns, in its own forwards; return or raise its result."""
     found: list[T | Exception] = []
     request = make(found.append, Preemption())
     scheduler = Scheduler(request.rows.info)

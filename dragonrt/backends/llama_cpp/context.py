@@ -56,8 +56,8 @@ class Context:
     """A llama.cpp context: numbered sequences of tokens with KV. One thread uses it, unless noted.
 
     Attributes:
-        lone_from: the position from which a token alone in its forward gets other bits than in a
-            larger forward, unless on one thread or beside a second token; None: nowhere.
+        lone_from: the position from which a token alone in its forward would get other bits than in
+            a larger forward: it is read on one thread or with a second token; None: nowhere.
     """
 
     def __init__(
@@ -151,10 +151,10 @@ class Context:
     def forward(
         self, batch: Sequence[Token], preemptions: Sequence[Preemption], *, most: int, hidden: bool
     ) -> Outputs | None:
-        """Read the tokens of `batch`, `most` per forward; return the outputs after wanted ones.
+        """Read `batch` in forwards of at most `most` tokens; return Outputs of the wanted tokens.
 
-        Returns None if all `preemptions` are set, and removes the batch from the sequences. Hidden
-        states are computed only if `hidden`.
+        If all `preemptions` are set, the batch is removed from the sequences, and the result is
+        None. Hidden states are computed only if `hidden`.
         """
         if hidden != self._is_hidden:
             self._library.set_embeddings(self._context, hidden)
@@ -304,7 +304,7 @@ def lone_places(sequences: Sequence[int]) -> list[int]:
 
     Flash attention on CPUs has a kernel of its own for one token of one row. If the row is long
     (512 padded cells), it divides the KV among the threads (`use_split_kv_path` in
-    ggml-cpu/ops.cpp), and the last bits depend on their number. No other forward depends on it.
+    ggml-cpu/ops.cpp), and the last bits depend on the number of threads; elsewhere they do not.
 
     `sequences` has the sequence of each token. llama.cpp divides a batch into parts of equally many
     tokens of sequences with consecutive numbers (`llama_batch_allocr::split_equal`). Only the last

@@ -33,8 +33,8 @@ def load_embedder(
     GGUF models embed texts as they are. Others may put a prompt before each text.
 
     Args:
-        threads: how many encode documents, by default `usual_threads()`: each encodes one text, or
-            all encode one if the model reads over 512 tokens. One thread encodes a question.
+        threads: how many encode documents, by default `usual_threads()`. Each encodes a text of its
+            own; if the model reads over 512 tokens, all share a text. A question has one thread.
         library: see `load_library`.
 
     Raises RetrievalError if there is no such model, or it is no embedding model.

@@ -142,9 +142,10 @@ def adapter_file(model: LlamaModel, adapter: Path) -> Path:
 
 
 def fingerprint(path: Path) -> str:
-    """Return hexadecimal digits that identify the weights of a GGUF file. Raises ModelError.
+    """Return hexadecimal digits that identify the weights of a GGUF file.
 
-    They are the SHA-256 of the file, or the hash in the name of a file that this module made.
+    They are the file's SHA-256, or the hash in a name that this module gave. Raises ModelError if
+    the file cannot be read.
     """
     if path.parent == models_directory():
         return path.stem.rpartition("-")[2]

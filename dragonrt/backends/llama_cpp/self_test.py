@@ -55,7 +55,7 @@ class Exactness:
 def exactness(model: LlamaModel, threads: int, adapter: int, weights: str) -> Exactness:
     """Return the self-test's result for a model with the LoRA at `adapter` (a pointer; 0: none).
 
-    It is measured once for each `weights`, a fingerprint of both, threads, library and processor.
+    It is measured once per fingerprint `weights` (of model and LoRA), threads, library, processor.
     """
     library = model.library
     known = (

@@ -112,13 +112,13 @@ class Engine:
 
 
 def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
-    """Return the largest forward, in rows times tokens, with the bits of lone tokens; 0: none.
+    """Return the most rows times tokens of a forward with the bits of one-token forwards; 0: none.
 
     Kernels are chosen by the number of tokens, and a GPU's differ in their last bits unless vLLM is
     made batch invariant (VLLM_BATCH_INVARIANT=1). So it is measured, at each start.
 
-    Single tokens of an open request are compared with blocks of the same text and with other texts
-    beside them, at each of the STARTS for which `longest` tokens have room.
+    Tokens of a text are read one by one, then in blocks and together with other texts, and compared
+    bit by bit. This begins after 40, 256 and 1024 tokens (STARTS), as far as `longest` allows.
     """
     room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - BLOCK
     return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))
