@@ -89,7 +89,7 @@ class PrefixCache:
 
     @property
     def relevance(self) -> float:
-        """Return h̃, the log-sum-exp of initial document relevances; 0 before the prompt is read."""
+        """Return h̃, the log-sum-exp of initial document relevances; 0 until the prompt is read."""
         return self._initial.relevance
 
     def read(

@@ -32,7 +32,7 @@ class Aggregator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The scheduler's input: each side's seconds per draft and acceptance, and the round trip."""
+    """The scheduler's input: each side's seconds per draft, its acceptance rate, and the RTT."""
 
     decode_s: dict[Side, float]
     acceptance: dict[Side, float]
@@ -56,7 +56,7 @@ def latency_difference(aggregator: Side, estimate: Estimate) -> float:
 def next_aggregator(
     placement: Aggregator, step: int, current: Side, estimate: Estimate, noise: Noise
 ) -> Side:
-    """Return the side that decides `step` by a `placement`; `current` decided the step before."""
+    """Return the side to decide `step` after `current`: GREEDY by `estimate`, RANDOM by `noise`."""
     match placement:
         case Aggregator.GREEDY:
             return other(current) if latency_difference(current, estimate) > 0 else current
@@ -79,10 +79,10 @@ PRIOR_STEP = 16
 
 @dataclass(slots=True)
 class DecodeProfile:
-    """The decoding delay of one draft, as a line: ĉ(t) = (k_a / k_b)·t + k_c seconds.
+    """The seconds to draft one token, as a line: (k_a / k_b)·t + k_c, after t tokens of an answer.
 
-    In an answer, t is the number of answer tokens before the draft. In an offline profile, t also
-    counts the tokens of document and prompt; `behind` converts such a profile.
+    In an offline profile, t also counts document and prompt: convert it with `behind`. k_a and k_b
+    are averages of t·(seconds - k_c) and of t², so k_a / k_b is the least-squares slope.
     """
 
     k_a: float
@@ -104,7 +104,7 @@ class DecodeProfile:
     def behind(self, context: int) -> "DecodeProfile":
         """Return the same line, with t counted from the end of `context` tokens.
 
-        In `update`, its slope weighs as much as one sample at step PRIOR_STEP.
+        In `update`, the present slope has the weight of a sample at t = 16 (PRIOR_STEP).
         """
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
@@ -113,16 +113,16 @@ class DecodeProfile:
         return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Move the slope towards the measured seconds of one draft; k_c stays (SPEC 1.4)."""
+        """Move the slope towards a draft of `delay_s` seconds at `step`; k_c stays (SPEC 1.4)."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
 
 class Estimates:
-    """Running estimates of the seconds of a draft of each side; both sides compute the same ones.
+    """Running estimates of each side's seconds per draft; both sides compute the same ones.
 
-    The first ANCHORS samples of an answer shift a side's line and keep its slope, because the load
-    may have changed since the profile was measured, or there is no profile.
+    The first 3 (ANCHORS) samples of an answer set k_c of the side's DecodeProfile, because the load
+    may have changed since it was measured, or there is no profile. Later samples set the slope.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Estimates:
         self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
-        """Add a sample: a draft of `side` took `decode_s` s. 0 (without a forward) is ignored."""
+        """Add a sample: `side` took `decode_s` s to draft `step`. 0 (no forward) is ignored."""
         if decode_s <= 0:
             return
         profile = self._profiles.setdefault(side, DecodeProfile(0.0, PRIOR_STEP**2, decode_s))
@@ -150,7 +150,7 @@ class Estimates:
         profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return the Estimate for step `step` + 1. A side without samples is like the other."""
+        """Return the Estimate for `step` + 1. A side without samples gets the other's seconds."""
         decode_s: dict[Side, float] = {}
         for side in self._anchors:
             profile = self.profile(side) or self.profile(other(side))
@@ -222,9 +222,9 @@ class RttEstimator(_Estimator):
 
 
 class BandwidthEstimator(_Estimator):
-    """Keeps the latest bandwidth in bit/s, measured by bursts of bytes, and its moving average."""
+    """Keeps the latest bandwidth in bit/s, and its moving average; None without samples."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: the `size` bytes of a burst delayed its end by `interval_s` seconds."""
+        """Add a sample: a burst of `size` bytes took `interval_s` seconds more than the latency."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

@@ -29,9 +29,9 @@ from dragonrt.errors import ControlError
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A choice for a block: draft `length` tokens (L), with probabilities n / `resolution` (ℓ).
+    """A controller's choice for a block: draft `length` tokens L, with a lattice of `resolution` ℓ.
 
-    Raises ControlError unless both are at least 1.
+    Their probabilities are rounded to multiples of 1/ℓ. Raises ControlError if L or ℓ is below 1.
     """
 
     length: int
@@ -64,7 +64,7 @@ class ControlState:
 
 
 class Controller(ABC):
-    """A policy that chooses each block's length L and resolution ℓ, given a ControlState."""
+    """A policy that chooses a block's length L and lattice resolution ℓ before it is drafted."""
 
     @abstractmethod
     def choose(self, state: ControlState) -> Action: ...
@@ -83,7 +83,7 @@ class Static(Controller):
 
 @dataclass(frozen=True, slots=True)
 class Heuristic(Controller):
-    """Drafts a token more after a wholly accepted block, else as many as it accepted (QSV V-A)."""
+    """Drafts as many tokens as the target accepted of the last block; one more if all (QSV V-A)."""
 
     resolution: int
 
@@ -150,8 +150,8 @@ _FARTHEST = 3.0  # standard deviations from the mean at which a rate is clipped
 class Learned(Controller):
     """Chooses the action to which a trained network (two layers and relu) gives the highest value.
 
-    The inputs are the newest `confidences` confidences (-1 where there is none), the next one's and
-    the natural logarithm of the rate, standardized. The outputs are the values of `actions`, by
+    Inputs are the newest confidences of a ControlState (as many as `confidences`; missing ones are
+    -1), its `next_confidence`, and ln `rate`, standardized. Outputs are the values of `actions`, by
     length, then resolution. `weights` are float32 arrays hidden [H, inputs], hidden_bias [H],
     output [actions, H], output_bias [actions]. `trained_on` records its training data and scores.
     """
@@ -205,9 +205,9 @@ def _whole(value: Any) -> int:
 
 
 def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
-    """Return the controller of a `--controller` option `spec`, for drafts of a model `draft`.
+    """Return the controller that `spec` names, for a model `draft`. Raises ControlError for others.
 
-    Raises ControlError if `spec` is neither static:L:ℓ, heuristic:ℓ, default, nor a trained one.
+    `spec` is static:LENGTH:RESOLUTION, heuristic:RESOLUTION, a file, a bundled name, or default.
     """
     kind, *numbers = spec.split(":")
     if kind not in ("static", "heuristic"):
@@ -266,12 +266,12 @@ class TrainedPair:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Verifier(TokenVerifier):
-    """Predicts acceptance by σ(w · f + b), with the `features` f of a drafted token.
+    """Predicts acceptance by logistic regression, σ(w · f + b), on `features` f of a drafted token.
 
     Attributes:
         weight: w, float32 [features].
         threshold: τ; below this probability a token is expected to be rejected by the target.
-        ratio: λ; in training a token x counted as accepted if q(x)/p(x) ≤ λ.
+        ratio: λ; in training, x counted as accepted if q(x)/p(x) ≤ λ for draft q and target p.
         trained_on: its training data, and its scores on held-out text.
     """
 
@@ -327,7 +327,7 @@ class Verifier(TokenVerifier):
 
     @classmethod
     def for_pair(cls, draft: str, target: str) -> Self:
-        """Find the verifier that was trained for two models' fingerprints, locally or else bundled.
+        """Find the verifier for two models' fingerprints: trained on this machine, or else bundled.
 
         Raises ControlError if there is none. A file that cannot be read is skipped with a warning.
         """

@@ -74,7 +74,7 @@ def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
 
 
 class Purpose(IntEnum):
-    """What a random number is for; part of its key and the protocol: never reuse a value, nor 7."""
+    """The use of a random number, as a part of its key. Never reuse a value, nor the former 7."""
 
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft
@@ -102,7 +102,7 @@ class Noise:
     def exponentials(
         self, step: int, vocabulary: int, ids: NDArray[np.int64] | None = None
     ) -> NDArray[np.float64]:
-        """Return the noise E(x) ~ Exp(1), above 0, of a step: of tokens `ids`, [K], or all, [V].
+        """Return a step's noise E(x) ~ Exp(1), above 0: of the tokens `ids` [K], or of all [V].
 
         A token's value does not depend on the size of the vocabulary or on the side.
         """

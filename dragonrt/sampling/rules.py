@@ -29,9 +29,9 @@ from dragonrt.side import Side
 
 
 def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
-    """Return the weights (device, cloud) of the mixture: the softmax of h̃ (DRAGON Eq. 4).
+    """Return the mixture weights (device, cloud): softmax of the side relevances (DRAGON Eq. 4).
 
-    The arguments h̃ are log-sum-exps of each side's relevances, -inf for a side without documents.
+    A side's h̃ is the log-sum-exp of its documents' relevances, -inf if it has no documents.
     The bits are those of `relevance_weights`. Raises SamplingError if no softmax exists.
     """
     difference = h_device - h_cloud
@@ -44,7 +44,7 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
 
 
 def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:
-    """Return the mixture weights of any number of workers: the softmax of their h̃, in order.
+    """Return the mixture weights of any number of workers: the softmax of their side relevances.
 
     A worker without documents has -inf and the weight 0. Raises SamplingError if no softmax exists.
     """
@@ -180,8 +180,8 @@ def expected_acceptance_algorithm1(
 ) -> float:
     """Return the probability α that a side's own draft becomes the target (DRAGON Eq. 5).
 
-    α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), with δ = TV(p_own, p_other) and the mixture
-    p_t. γ is the probability that the own corrected draft is chosen; it raises α (Theorem 4.2).
+    α = γ (1 - η_other δ) + (1 - γ) Σ p_own(x) p_t(x), where p_t is the mixture with weights η, and
+    δ = TV(p_own, p_other). γ is the probability that the own draft, corrected, is chosen.
     """
     p_target = mix((p_own, p_other), (eta_own, 1 - eta_own))
     ids = p_target.ids
@@ -292,7 +292,7 @@ class SpeculativeRule(ABC):
 
 
 class Rejection(SpeculativeRule):
-    """Accepts a draft x if u < p(x)/q(x), else redraws it: the text is distributed exactly as `p`.
+    """Accepts a draft x with probability min(1, p(x)/q(x)), else redraws it; the text follows `p`.
 
     The token after an accepted block is drawn with noise that both sides have, so that the drafter
     can guess it. The text depends on the seed, `q` and the ends of the blocks.
@@ -328,7 +328,7 @@ class Rejection(SpeculativeRule):
 class SampleQuantize(Rejection):
     """Baseline S-Q of QSV: drafts from the exact q, verifies with the quantized one.
 
-    **Biased**: the text does not follow `p`, the less so the coarser the codec. To compare only.
+    **Biased**: the text does not follow `p`, and a coarser codec adds to the bias. To compare only.
     """
 
     name = "sample-quantize"
