@@ -44,10 +44,10 @@ _FIRST = 48  # bytes of each side's first message
 
 
 class EncryptedStream(Layer):
-    """A Stream over `stream`, encrypted with keys derived from the shared `key`. A device `dials`.
+    """A Stream over `stream`, encrypted with keys derived from the shared `key`.
 
-    The first `receive` makes the handshake, and raises HandshakeError if the other side has another
-    key or none. Writes before that are delayed. Altered bytes break the link.
+    A device `dials`: it begins the handshake. The first `receive` ends the handshake, or raises
+    HandshakeError for a wrong or missing key. Earlier writes wait. Altered bytes break the link.
     """
 
     def __init__(self, stream: Stream, key: bytes, *, dials: bool) -> None:

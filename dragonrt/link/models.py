@@ -188,7 +188,7 @@ class Jitter:
 class LinkModel:
     """One direction of a link: computes when bytes arrive. Times are seconds since its start.
 
-    `bandwidth` is in bit/s (None: unlimited); Markov `rates`, or else a delivery trace, replace it.
+    `bandwidth` in bit/s (None: unlimited) is ignored with Markov `rates` or a delivery trace.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class LinkModel:
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Send `size` bytes at `now_s` after earlier ones; return packets (arrival time, bytes)."""
+        """Queue `size` bytes at `now_s` behind earlier bytes; return packets (arrival s, bytes)."""
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

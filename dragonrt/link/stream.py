@@ -85,7 +85,7 @@ class Layer(Stream):
 class BufferedStream(Stream):
     """Base of streams that buffer received bytes until they are read, and let `drain` wait.
 
-    `emptied` is called whenever all received bytes have been read.
+    A subclass passes the callback `emptied`, called whenever all received bytes have been read.
     """
 
     def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
@@ -248,7 +248,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 async def connect(
     host: str, port: int, *, tls: ssl.SSLContext | None = None, timeout_s: float = USUAL.connect_s
 ) -> TcpStream:
-    """Connect to `host`:`port`; return the stream. Raises LinkError, at last after `timeout_s`."""
+    """Connect to `host`:`port`; return the stream. Raises LinkError, after `timeout_s` at most."""
     loop = asyncio.get_running_loop()
     where = f"cannot reach {_address_name(host, port)}"
     try:

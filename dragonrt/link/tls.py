@@ -1,4 +1,4 @@
-"""TLS 1.3: contexts from certificate files, the end of a certificate, TLS over another stream."""
+"""TLS 1.3: contexts from certificate files, a certificate's last day, TLS over any stream."""
 
 import ssl
 from contextlib import suppress

@@ -1,21 +1,21 @@
 """Find the sources of an answer, and check the numbers and codes in it. All functions are pure.
 
-A file is a source if the leave-one-out evidence (SPEC 1.10) of the answer's tokens for the file is
-at least FEWEST_BITS, and at least LEAST_SHARE of the largest evidence of a file. Two files with the
-same content have little evidence each; then the one with the most is the source. The sentence of a
-source is the one that shares the most words with the answer, then with the question.
+The evidence of a file is by how many bits, log2 of a probability ratio, the file made the answer's
+tokens likelier (SPEC 1.10). A file is a source if its evidence is at least FEWEST_BITS, and at
+least LEAST_SHARE of the largest evidence of a file. Two files with the same content have little
+evidence each; then the file with the most is the source. The sentence of a source is its sentence
+that shares the most words with the answer, then with the question.
 
 A small model may copy a code in part, such as "plum-39" of plum-otter-39. So codes are compared as
 whole tokens. A token is a run of letters and digits; some characters connect two runs: one of - / _
 + & # @ always, a point or colon between digits, a comma that groups three digits, and a point in an
 e-mail address. A token is a code if it has a digit, is an e-mail address, or is of capitals with a
-hyphen. Numbers are compared without grouping (1,250 is 1250), units (75mg is 75 mg), st, nd, rd and
-th.
+hyphen. Before comparison, numbers lose grouping (1,250: 1250), units (75mg: 75), st, nd, rd and th.
 
 A mark connects a word of the answer with the source that has the most evidence for the word: the
 sum over the word's tokens, at least FEWEST_WORD_BITS. The evidence of another side is known only
-for all of its documents together. So a source whose sentence contains the word counts as having
-FEWEST_WORD_BITS, also where two files have the word, or in modes with a verifier.
+for all of its documents together, or not at all. So a source whose sentence contains the word
+counts as having at least FEWEST_WORD_BITS for the word, as does each of two files with the word.
 """
 
 import re
@@ -59,7 +59,7 @@ _HYPHENED_CAPITALS = re.compile(r"[A-Z]+(?:-[A-Z]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk that a side read, with title, file, relevance, and its offset `place` in the text."""
+    """A retrieved chunk: its title, file, relevance for the question, and offset `place` in it."""
 
     title: str
     file: str
@@ -71,10 +71,10 @@ class Passage:
 def cited(
     passages: Sequence[Passage], bits: Sequence[float], answer: str, question: str
 ) -> list[Source]:
-    """Return a Source, with bits of evidence and the best sentence, for each file of `passages`.
+    """Return a Source for each file of `passages`, with the sentence nearest to the answer.
 
-    `bits` is the evidence of each file, in the order of first passages. If it is empty, a file gets
-    FEWEST_BITS if one of its sentences has half of the answer's words, else 0.
+    `bits` has each file's evidence: how many bits likelier the file made the answer. If `bits` is
+    empty, a file gets FEWEST_BITS if a sentence of it has half of the answer's words, else 0.
     """
     files = list(dict.fromkeys(passage.file for passage in passages))
     found = []
@@ -91,7 +91,7 @@ def cited(
 def attribution(
     passages: Sequence[Passage], moved: Moved, answer: str, question: str
 ) -> Attribution:
-    """Return the sources of `answer`, and its codes in no passage, as a message for the device."""
+    """Return a message: the answer's sources, and its codes that are in no passage or question."""
     sources = cited(passages, moved.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
@@ -104,9 +104,9 @@ def disagreements(
 ) -> list[str]:
     """Return a line for the user for each number in an answer that documents contradict.
 
-    `own` alternates between a number of the answer and the value in this side's documents. `others`
-    has the same of each other side by name. `weight` is the share of this side's documents in the
-    mixture, None if unknown. Documents whose share is below LEAST_WEIGHT are ignored.
+    `own` is number, value, number, value: each number of the answer, then the value that this
+    side's documents have instead. `others` has such lists of other sides by name. `weight` is this
+    side's weight in the mixture, None if unknown. Sides that weigh under LEAST_WEIGHT are ignored.
     """
     holders = {"your": (weight, own)}
     rest = None if weight is None else 1 - weight
@@ -120,7 +120,7 @@ def disagreements(
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:
-    """Return `values` without the pairs (number, documents' value) that a message cannot carry."""
+    """Return `values` (number, documents' value, ...) without pairs that do not fit a message."""
     pairs = zip(values[::2], values[1::2], strict=True)
     fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
@@ -131,9 +131,9 @@ def named(
 ) -> list[tuple[Side, Source]]:
     """Return the sources to show for an answer, each with its side; the device's come first.
 
-    Sources with too little evidence (see this module) are dropped. `most`, the evidence of all
-    documents of other sides together, caps the bits of each of their sources. It is None if
-    unknown.
+    Sources with too little evidence are dropped: a source's `bits` are by how many bits its file
+    made the answer likelier. The bits of each of the `others` count at most as `most`, the bits of
+    all documents of other sides together (None: unknown).
     """
     weighed: list[tuple[Side, Source, float]] = [
         *(("device", each, each.bits) for each in own),
@@ -251,7 +251,7 @@ DecidedText = tuple[str, TokenDecided]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A slice of an answer's text, `start` to `end`, and the source with the most evidence for it.
+    """A slice of an answer's text, `start` to `end`, and the source that made the slice likeliest.
 
     `place` is where the source's chunk begins in its document; None for a source of another side.
     """
@@ -271,7 +271,7 @@ def marks(
 ) -> list[Mark]:
     """Return the marks of an answer, in order: which of its words come from which source.
 
-    `pieces` are the answer's text by token, `moved` its evidence, `sources` the result of `named`.
+    `sources` come from `named`. `moved` has the bits by which each file made each token likelier.
     Neighbouring words with the same source share a mark, even across words of up to three letters.
     """
     text, places = "", list[tuple[int, int, TokenDecided]]()

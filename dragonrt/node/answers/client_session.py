@@ -29,8 +29,9 @@ from dragonrt.wire.reasons import End, Reason
 class Answer:
     """The record of an answer on the device. Times are seconds on its event loop's clock.
 
-    `records` are its events except drafts and messages, `passages` the chunks that the device read,
-    `moved` the evidence. `attributions` has the sources that each other side sent, or None.
+    `records` are its events except drafts and messages, `passages` the chunks that the device read.
+    `moved` has by how many bits documents made each token likelier. `attributions` has a message
+    with sources, or None, from each other side that took part.
     """
 
     question: Question
@@ -98,8 +99,7 @@ class ClientSession:
     async def ask(self) -> Answer:
         """Run the answer to its end and return it, also if `stop` ends it early. Call this once.
 
-        Raises NotConnectedError if a side that the mode needs was never connected, and DragonError
-        if this side cannot answer.
+        Raises NotConnectedError if a needed side was never connected, DragonError on other errors.
         """
         answer, driver = self.answer, self._driver
         sessions = driver.sessions.values()

@@ -48,10 +48,10 @@ class AnswerSession(Session):
 
     On a device, `connector` replaces a lost connection. A cloud has none. `gone` is set when the
     device must open a new session, after `retry_s` seconds if the other side is busy. Once `over`,
-    a device ignores messages and opens no session. `weights` is the fingerprint of the other side's
-    model, `attribution` the sources that it sent, `concluded` the connection on which it waits for
-    this side's sources. `rtt_s` is the largest round trip of ended connections. `feed` passes
-    inputs to the mode; `lets_out` returns whether a message may be sent.
+    a device ignores messages and opens no session. `weights` is a hash of the other side's model.
+    `attribution` has the sources that the other side sent. A cloud whose device has ended the
+    answer replies with its own sources on the connection `concluded`. `rtt_s` is the largest round
+    trip of ended connections. `lets_out` returns whether a message may be sent.
     """
 
     name: str
@@ -164,12 +164,12 @@ class AnswerSession(Session):
             peer.close(self.number, end)
 
     def fail(self, end: End) -> None:
-        """Close the session with `end`; inform the mode that the other side will not return."""
+        """Close the session for `end`; inform the mode that the other side will not rejoin."""
         self.close(end)
         self.feed(modes.Left(self.name, end, False))
 
     async def conclude(self) -> None:
-        """Report to the other side that the answer is complete; wait `rejoin_s` for sources."""
+        """Report to the cloud that the answer is complete; wait `rejoin_s` for its sources."""
         if self._peer is not None and self._opened:
             self.send(wire.Conclude(self.number))
             with suppress(TimeoutError):
@@ -178,7 +178,7 @@ class AnswerSession(Session):
         self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
-        """Reply to the device's Conclude, if any, by a Close with this side's sources, `found`."""
+        """As a cloud, reply with the sources `found` if the device has concluded the answer."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None
@@ -214,7 +214,7 @@ class AnswerSession(Session):
 class Driver:
     """Runs the mode of one answer: feeds it inputs in order, and executes the effects it returns.
 
-    `recorder` gets every event. On a device, `door` decides whether a message may be disclosed.
+    `recorder` gets every event. On a device, `door` is the privacy check of each sent message.
     """
 
     def __init__(
@@ -250,7 +250,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Await `preparation`, calling `working` each `probe_s`; return None if the answer ends."""
+        """Await `preparation`, call `working` each `probe_s` meanwhile; None if the answer ends."""
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self.over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED
@@ -312,7 +312,7 @@ class Driver:
     # Effects.
 
     def record(self, event: Event) -> None:
-        """Record an event of this answer under its session's number, 0 if it has several."""
+        """Record an event under the session's number, or under 0 if there are several sessions."""
         if self._door is not None and isinstance(event, TokenDecided):
             self._door.decide(event.token, withheld=event.withheld)
         sessions = tuple(self.sessions.values())

@@ -58,7 +58,7 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return no contradicted numbers; the default of `PrefillResult.other_values`."""
+    """Return (): no number is contradicted. The default of `PrefillResult.other_values`."""
     return ()
 
 
@@ -66,8 +66,8 @@ async def no_values(text: Sequence[int]) -> tuple[str, ...]:
 class PrefillResult:
     """What a side has after reading a question: a session at the model, the passages, and times.
 
-    `evidence` is a hash of passages and relevances. `other_values` takes the tokens of an answer,
-    and returns each number that all documents contradict, each followed by the documents' value.
+    `evidence` is a hash of the passages and their relevances. `other_values` takes an answer's
+    tokens, and returns each number that all documents contradict, then the documents' number.
     """
 
     context: BackendSession
@@ -100,10 +100,10 @@ class Prefiller(Host, Protocol):
         late: bool = False,
         client: Client = (),
     ) -> PrefillResult:
-        """Retrieve the documents of a question, prefill the model with both; return the result.
+        """Retrieve documents for a question, and prefill the model with documents and question.
 
-        With `verifies`, a whole block is read in one forward. With `late`, the prefill is part of
-        the answer's first forward. The computed tokens count against the fair share of `client`.
+        With `verifies`, one forward reads a whole block of drafts, even if that changes rounding.
+        With `late`, the answer's first forward prefills. Computed tokens are charged to `client`.
         """
 
 
@@ -133,7 +133,7 @@ class ModelSession(BackendSession):
     """A BackendSession on a real model, for one answer; its forwards run on `thread`.
 
     The model's thread postprocesses a result and may begin the next forward before the event loop
-    handles that result. So answers that shared a forward share the next one, too.
+    handles that result. So answers that were batched in a forward stay in step for the next one.
     """
 
     def __init__(
@@ -176,10 +176,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return each number in an answer that all documents contradict, then their value (SPEC 5).
+        """Return each number of an answer that all documents contradict, then theirs, in pairs.
 
-        A number is skipped if the value has a probability below VALUE_PROBABILITY. `by` finds the
-        numbers among the tokens.
+        The model decodes the documents' number greedily (SPEC 5). A pair is dropped if that number
+        has a probability below VALUE_PROBABILITY. `by` finds the numbers among tokens.
         """
         found: list[str] = []
         hashes = extended([self._start], text)

@@ -1,4 +1,4 @@
-"""Remember which part of each earlier answer was sent, so that the rest is never sent."""
+"""Remember which text of each answer was disclosed, so a follow-up question discloses no more."""
 
 import json
 import os
@@ -19,10 +19,10 @@ _LONGEST_S = 2.0  # for another process to write
 
 
 class ToldAnswers:
-    """Stores which part of each earlier answer the other sides received, by a hash of the turn.
+    """Stores, by a hash of question and answer, which text of an answer other sides received.
 
-    The file `path`, which only its owner can read, keeps the parts over restarts; with None they
-    are kept in memory. Several processes may share the file. Withheld text is never stored.
+    The file `path`, which only its owner can read, keeps texts over restarts (None: memory only).
+    Several processes may share the file. Text that a privacy level withheld is never stored.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -33,7 +33,7 @@ class ToldAnswers:
         self._read()
 
     def get(self, turn: Turn) -> str | None:
-        """Return the part of a turn's answer that other sides received, None if it is unknown."""
+        """Return the text that other sides received of a turn's answer, None if not stored."""
         line = self._lines.get(_key(turn))
         return None if line is None else str(json.loads(line)[1])
 
