@@ -1,4 +1,4 @@
-"""Threads next to the event loop: one kind runs jobs in order, the other a model's forwards."""
+"""Threads next to the event loop: JobThread runs jobs in order, ModelThread a model's forwards."""
 
 import asyncio
 import threading
@@ -92,9 +92,9 @@ class ModelThread(JobThread):
     """The thread of a model: runs forwards for all answers of a side and, between them, jobs.
 
     Jobs add requests to the `scheduler`, which decides which requests share the next forward.
-    The threads of one `backend` take turns. `postprocessing` is the thread for work without a
-    forward. `answers` counts open answers. `on_forward` gets each forward's number of requests, in
-    the model's thread. `on_busy` is called on the event loop whenever `busy` changes.
+    Two ModelThreads with the same `backend` never run at once. `postprocessing` is the thread for
+    work without a forward. `answers` counts open answers. `on_forward` gets each forward's batch
+    size, in the model's thread. `on_busy` gets each change of `busy`, on the event loop.
     """
 
     def __init__(self, backend: Backend, postprocessing: JobThread) -> None:
@@ -120,7 +120,7 @@ class ModelThread(JobThread):
         return bool(self.answers or self._questions)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Add to a client's counts of open answers and questions, which stop background work."""
+        """Add to the counts of open answers and questions; above 0, background work stops."""
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
@@ -134,7 +134,7 @@ class ModelThread(JobThread):
 
     @contextmanager
     def wanted(self, client: Client = ()) -> Iterator[None]:
-        """Count a question as open within the context, so that no background request runs."""
+        """Count a question in preparation within the context, so no background request runs."""
         self.opened(0, 1, client)
         try:
             yield
@@ -173,7 +173,7 @@ class ModelThread(JobThread):
     def begin(
         self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """Schedule a client's request, in this thread; `done` gets the result or an exception."""
+        """Schedule the request of `make`; `done` gets its result or error. Call in this thread."""
         try:
             self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV

@@ -250,7 +250,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Await `preparation`, call `working` each `probe_s` meanwhile; None if the answer ends."""
+        """Return `preparation`'s result, None if the answer ends; call `working` each `probe_s`."""
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self.over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED

@@ -34,7 +34,7 @@ SOON = timedelta(days=30)  # how long before its end a key or certificate is war
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side states about itself in the handshake; `corpus` returns its documents' hash."""
+    """What a side states about itself in the handshake; `corpus()` hashes model and index."""
 
     side: Side
     model: "LanguageModel"

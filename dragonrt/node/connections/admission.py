@@ -79,7 +79,7 @@ class Bucket:
 class CloudAdmission:
     """Admits devices, and the sessions that they open, within the limits of a cloud.
 
-    `opening` makes a session; `handshakes` limits connections that are not authenticated yet.
+    `opening` is called to make a session. `handshakes` limits unauthenticated connections.
     `admitted` counts admitted devices, `refused` the devices and sessions that exceeded a limit.
     """
 

@@ -73,7 +73,7 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """At a constant rate, wait up to `idle_s` until its budget of frames has been sent."""
+        """Wait, up to `idle_s`, until constant-rate traffic has sent all frames of an answer."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)

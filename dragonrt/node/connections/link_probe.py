@@ -24,10 +24,10 @@ SOON_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ProbedLink:
-    """Measurements of the link to a cloud, and its Hello, `peer`; times are in seconds.
+    """Measurements of the link to a cloud, and `peer`, the cloud's handshake message.
 
-    `ahead_s` is how far the cloud's clock is ahead, `up` the bandwidth to the cloud in bit/s. TCP's
-    `segments` are (sent, retransmitted). These three are None if unknown.
+    `trips_s` are round trips, `ahead_s` is how far the cloud's clock is ahead, `up` the bandwidth
+    to the cloud in bit/s, `segments` TCP's (sent, retransmitted). Unknown values are None.
     """
 
     peer: Hello

@@ -116,7 +116,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Open a side's index as a Library, None without one; `left` says what is not indexed yet."""
+    """Open a side's index as a Library, None without one; `left` describes unindexed documents."""
     directory = index_directory(settings)
     if directory is None:
         return None
@@ -169,7 +169,7 @@ _loaded = functools.cache(load_embedder)
 class Loaded:
     """The loaded parts of one side, from which `local_side` runs it: settings, model and library.
 
-    `on_report` gets each index update while the side runs, or its error; `listeners` all Records.
+    `on_report` gets the report or error of each index update; `listeners` get every trace Record.
     """
 
     settings: SideSettings
@@ -181,7 +181,7 @@ class Loaded:
 
 @asynccontextmanager
 async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
-    """Run a side within the async context: its threads, trace and indexing; warm it up first."""
+    """Prefill a warm-up question, then run a side in the context: threads, trace and indexing."""
     loop, listeners = asyncio.get_running_loop(), loaded.listeners
     settings, model, library = loaded.settings, loaded.model, loaded.library
     async with AsyncExitStack() as stack:

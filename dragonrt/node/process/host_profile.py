@@ -1,4 +1,4 @@
-"""A model's decode profile on this machine (seconds per token by length): measured once, saved."""
+"""A model's decode profile on this machine, saved: seconds per token by length of the context."""
 
 import json
 import platform
@@ -26,7 +26,7 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Time the decoding of `runs` full contexts with `rows` documents, and fit a DecodeProfile."""
+    """Time each token of `runs` full contexts, in batches of `rows`; fit a DecodeProfile."""
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []

@@ -38,9 +38,9 @@ LIKELIEST = 64
 class Library:
     """The documents of a side: `retriever` searches their index, `kv` stores the KV of its chunks.
 
-    `newest` opens the current index; assign the result to `retriever` to use it. `left` says what
-    is still to be indexed. `skipped` counts unreadable files. `asked` are the chunks retrieved for
-    the latest questions. `on_notice` gets each notice once, in any thread.
+    `newest` opens the latest index; assign its result to `retriever` to search it. `left` describes
+    the documents not indexed yet. `skipped` counts unreadable files. `asked` are recently retrieved
+    chunks, whose neighbours' KV is computed next. `on_notice` gets each notice once, in any thread.
     """
 
     model: LanguageModel
@@ -74,7 +74,7 @@ class Library:
         return chunks
 
     def tokens(self, chunk: Chunk) -> list[int]:
-        """Return the tokens of a chunk, cut at half of the model's context with a notice."""
+        """Return a chunk's tokens, at most half the model's context; a cut causes a notice."""
         tokens = self.model.encode(self.model.prompt.document_text(chunk.title, chunk.text))
         most = self.model.context_length // 2
         if len(tokens) > most:

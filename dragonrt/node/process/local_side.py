@@ -55,9 +55,9 @@ class LongQuestionError(DragonError):
 class LocalSide:
     """Answers questions with a real model and index; implements Prefiller.
 
-    `thread` is the model's thread, `librarian` that of retrieval. `library` has the documents, if
+    `thread` runs the model, `librarian` is the thread of retrieval. `library` has the documents, if
     any. `following` is the state of background indexing, if any. `prefix_cache` counts tokens of
-    retrieved documents: `queries` all of them, `hits` those whose KV was stored.
+    retrieved documents: "queries" counts all, "hits" the tokens whose KV was stored before.
     """
 
     side: Side
@@ -193,7 +193,7 @@ class LocalSide:
 
 
 def sought(question: Question, refusal: str) -> str:
-    """Return the text to search for: earlier turns without refusals, and the question."""
+    """Return the text to search for: the question, after the turns that it refers to."""
     turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
     return in_context(question.prompt, turns)
 
@@ -205,10 +205,10 @@ def weighing(
     embedder: Embedder | None,
     side: Side,
 ) -> Weighing:
-    """Return how a question's rows are weighted: one row per hit by score, or one without hits.
+    """Return the weighting of a batch's rows, one per retrieved document, by relevance.
 
-    On a device, documents gain weight for a question about the user's own things if they name
-    these.
+    Without hits there is one row. On a device, a document gains relevance for a question with "I"
+    or "my", and loses relevance for each name or number of the question that it lacks.
     """
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]

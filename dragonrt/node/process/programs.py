@@ -139,7 +139,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return what a mode needs to know of another side: its weight, and its model's fingerprint."""
+    """Return another side's weight in the mixture, and a function for its model's fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -156,8 +156,8 @@ def counterpart(weight: float, connector: Connector) -> Counterpart:
 class Device:
     """A device that keeps its other sides connected and asks questions one after another.
 
-    `told` has the parts of earlier answers that other sides received. `resources` are those of the
-    mode, None until `complete` has prepared them.
+    `told` has the texts of earlier answers that other sides received. `resources` are what the mode
+    needs besides question and settings, None until `complete` has prepared them.
     """
 
     side: LocalSide
@@ -185,7 +185,7 @@ class Device:
 
     @property
     def levels(self) -> Sequence[Settings]:
-        """The settings of this device, then those of each stricter disclosure level it can have."""
+        """This device's settings, then copies for each stricter disclosure level it supports."""
         own = self.settings
         marker = (self.resources or self.side).marker
         return [each for each in own.levels if each is own or marker or not each.redacts]
@@ -238,7 +238,7 @@ async def device(
 async def look(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
 ) -> None:
-    """Check that each other side can be dialled, then disconnect. Notices, errors: see `device`."""
+    """Dial each other side once, as a check, then disconnect. Notices, errors: as in `device`."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
     async with _dialling(model, members, how, recorder, on_notice):
         pass

@@ -1,7 +1,7 @@
 """Index documents while a side answers: those not indexed yet, and changed ones (`--watch`).
 
-This module as a program, with llama.cpp's library as its argument if it is not an installed one,
-updates the index in its own process; the side retrieves from each new snapshot.
+This module is also the program that updates the index, in a process of its own. Its argument is the
+path of llama.cpp's library, unless installed. The side then retrieves from each new index.
 """
 
 import asyncio
@@ -52,8 +52,8 @@ async def reindexing(
 ) -> AsyncIterator[None]:
     """Keep the library's index up to date, by another process, within the async context.
 
-    That process waits while `thread` has an answer, and restarts if it dies. `on_report` gets each
-    update's report. `following` is kept current. Raises DragonError if documents cannot be watched.
+    `order` names the documents. The process slows down during answers of `thread`, and restarts if
+    it dies. `on_report` gets each report. Raises DragonError if documents cannot be watched.
     """
     if order.watch:
         try:

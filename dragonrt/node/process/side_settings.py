@@ -21,8 +21,8 @@ Search = Literal["hybrid", "dense", "words"]
 class SideSettings:
     """The settings of a process that answers.
 
-    `documents` are indexed; without them `index` is opened unchanged, or the `store` that replaces
-    it. With none of them the side answers without documents.
+    `documents` are indexed into the directory `index`, or into the PostgreSQL database `store`.
+    Without documents, an existing index or store is used; without all three, the side has none.
     """
 
     side: Side
@@ -99,7 +99,7 @@ class SideSettings:
             raise DragonError("--watch needs documents: name them with --documents")
 
     def beside(self, hosts: Iterable[str]) -> "SideSettings":
-        """Return these settings, with half the cores if `threads` is unset and a host is local."""
+        """Return the settings; unset `threads` become half the cores if a host is this machine."""
         if self.threads is not None or not any(map(is_loopback, hosts)):
             return self
         return replace(self, threads=usual_threads(sides=2))
