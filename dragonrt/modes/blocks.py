@@ -66,8 +66,8 @@ class DraftedToken:
 class BlockState:
     """What the device carries from block to block: C-SQS's threshold, and a controller's inputs.
 
-    `threshold` is for the next token, the other fields are those of ControlState. None may depend
-    on drafts behind a rejected one, because their steps' noise is used again.
+    `threshold` is for the next token; ControlState explains the other fields. No field depends on
+    drafts after a rejected draft, because their steps are drafted again with the same noise.
     """
 
     threshold: ConformalThreshold | None = None
@@ -76,7 +76,7 @@ class BlockState:
     drafted: int = 0
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
-        """Return what a controller knows before a block; ControlState explains the arguments."""
+        """Return the ControlState before the next block; its attributes explain the arguments."""
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
     def after(self, block: Block, accepted: int, token: int) -> BlockState:
@@ -99,7 +99,8 @@ class Block:
 
     Attributes:
         longest: the number of tokens at which the block is complete.
-        resolution: a lattice codec's ℓ that a controller chose, or None; `resolutions` are sent.
+        resolution: the denominator ℓ of a lattice codec if a controller chose it, otherwise None.
+        resolutions: (resolution,) if the block's message carries `resolution`, otherwise ().
         start: the BlockState before this block.
         payload: the encoded tokens and distributions, once the block is complete.
         decided: decided tokens before `step` that the cloud does not have yet.
@@ -141,9 +142,9 @@ class Block:
         return last.threshold.after(last.quantized.dropped)
 
     def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
-        """Return codec C-SQS's threshold updates that a verdict keeps: (step, β, dropped mass).
+        """Return (step, threshold β of codec C-SQS, mass dropped below β) of a verdict's steps.
 
-        Those of the `accepted` tokens and the next are kept; if all are accepted, the last repeats.
+        The steps are the `accepted` drafts' and the next. After a whole block the mass repeats.
         """
         moved = [
             (step, each.threshold, each.quantized.dropped)
@@ -166,8 +167,7 @@ class Block:
 class Decided(NamedTuple):
     """A newly decided token of the answer, and what became of the draft in its place.
 
-    `stands` is True for an accepted draft, False for a token that replaces a rejected draft, None
-    if nothing was drafted in its place.
+    `stands` is True if the draft was accepted, False if it was rejected, None without a draft.
     """
 
     token: int
@@ -178,8 +178,8 @@ class Decided(NamedTuple):
 class Advance:
     """What one step of a Drafting changed: tokens that are now `decided`, and a `block` to send.
 
-    If `cut`, drafts were dropped, and replies to the blocks still under way are ignored. `verdicts`
-    has (tokens, accepted, next token) of the oldest blocks sent, if a Target decided them.
+    If `cut`, drafts were dropped, and replies to the blocks sent before are ignored. `verdicts` are
+    those that a Target message implies: (drafts, accepted drafts, next token) of each block.
     """
 
     decided: tuple[Decided, ...] = ()
@@ -207,7 +207,7 @@ class ReadBlock:
 class Uploads:
     """A federated worker's reply to a block: distributions for each drafted token and the next one.
 
-    `relevance` is the worker's h̃: the log-sum-exp of the relevances of its documents.
+    `relevance` is the worker's side relevance h̃, the log-sum-exp of its documents' relevances.
     """
 
     relevance: float

@@ -29,8 +29,8 @@ from dragonrt.wire.reasons import End
 class Drafting(ABC):
     """How a device drafts in one mode: the next computation, and the changes by each result.
 
-    `prefix` has the `decided` tokens, then drafts; `sent` has blocks that await verdicts. A result
-    goes to `take_draft`, or without a cloud to `decide_alone`, if the prefix is unchanged.
+    `prefix` has the `decided` tokens, then drafts; `sent` has blocks that await verdicts. Results
+    of a cut prefix are dropped; others go to `take_draft`, or without a cloud to `decide_alone`.
     """
 
     hidden = False
@@ -56,7 +56,7 @@ class Drafting(ABC):
         """Whether a draft can be computed now; if not, the cloud must send a message first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work of the next draft; a controller plans by `rate`, the uplink's bit/s."""
+        """Return the Work of the next draft; `rate`, the uplink's bit/s, is for a controller."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:

@@ -43,7 +43,7 @@ class Decided:
     ruling: Ruling = DISCLOSED
 
     def event(self, side: Side, cause: Cause, waited: float, share: float) -> TokenDecided:
-        """Return the TokenDecided event of this token; `share` is used if no mixture is known."""
+        """Return the token's event; if nothing was mixed, `share` is the device's part in it."""
         token, mixed, carrier = self.token, self.mixed, None
         own = theirs = None  # whether each side drafted the token, if that is known
         if self.own is not None:
@@ -99,7 +99,7 @@ class Decision:
     def received(self, message: Draft) -> SideDraft:
         """Convert the peer's Draft to a SideDraft; decode its distribution only if that is quick.
 
-        Raises CodecError, and ModeError for a token or a length that no codec gives.
+        Raises CodecError, and ModeError for a token beyond the vocabulary or too long a payload.
         """
         vocabulary, payload = self._setup.codec.vocabulary, message.payload
         if message.token >= vocabulary:
@@ -142,7 +142,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return the target token of two drafts, maybe cached; None if that is slow to compute."""
+        """Return the target token of a step's two drafts; None if it would be slow to compute."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -157,10 +157,10 @@ class Decision:
     def compared(
         self, device: float | None, cloud: float | None, *, expected: bool = False
     ) -> None:
-        """Add a sample for each side to the moving averages `acceptance`; None adds nothing.
+        """Update each side's moving average in `acceptance` by a sample; None changes nothing.
 
-        A sample is 1 or 0 for an accepted or rejected draft or, if `expected`, by DRAGON Eq. 5.
-        `DragonSetup.expects` says which kind is used; the other kind is ignored.
+        A sample is 1 for an accepted draft, 0 for a rejected draft or, if `expected`, a draft's
+        probability of acceptance. Only the kind that `DragonSetup.expects` names has an effect.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):
@@ -200,7 +200,7 @@ def ranked(
 ) -> Sequence[TokenRanked]:
     """Return an event with the target's probability of `token` and its `count` likeliest tokens.
 
-    Without `theirs`, the target is the distribution of `own`. Empty if one is not decoded yet.
+    Without `theirs`, the target is the distribution of `own`. Empty while a draft is encoded.
     """
     drafts = [own] if theirs is None else [own, theirs]
     known = [each.distribution for each in drafts if each.distribution is not None]

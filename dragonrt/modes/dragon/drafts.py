@@ -39,12 +39,12 @@ LARGEST_LOSS = 100.0
 class Draft(SessionMessage, frozen=True):
     """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
 
-    `prefix_hash` is the hash of the text before `step`, `relevance` the sender's h̃, `payload` the
-    codec's bytes. `kept` is the logarithm of the share of its weight that the sender keeps in a
-    value, below 0 if some of its documents do not give the value (SPEC 5). The sender has decided
-    the first `step - ahead` tokens; `decided_hash` is the low half of their hash. Times are in
-    microseconds, for the scheduler: `decode_us` of the forward (0: none), `time_us` of sending, and
-    `echo_us` (see RoundTrip).
+    `prefix_hash` is the hash of the text before `step`, `payload` the encoded distribution. The
+    sender's weight follows from `relevance`, its side relevance h̃, plus `kept`, the logarithm of
+    the share of its weight that the sender keeps inside a value, such as a date: below 0 if some of
+    its documents contradict the value (SPEC 5). The sender has decided the first `step - ahead`
+    tokens; `decided_hash` is the low half of their hash. Times are in microseconds: `decode_us` of
+    the forward (0: none), and `time_us` and `echo_us`, which RoundTrip explains.
     """
 
     step: Step
@@ -70,9 +70,9 @@ class Draft(SessionMessage, frozen=True):
 
 @message(16, early=True, discloses=lambda message, marker: NOTHING)
 class Coefficients(SessionMessage, frozen=True):
-    """The sender's decode profile: a draft of step t takes k_a / k_b · t + k_c seconds (SPEC 1.4).
+    """The sender's delay per draft: (k_a / k_b) · t + k_c seconds for a draft of step t (SPEC 1.4).
 
-    With greedy placement each side sends it once a session, so both sides schedule alike.
+    With the greedy placement each side sends these once a session, so that both choose alike.
     """
 
     k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
@@ -102,8 +102,8 @@ class DraftQueue:
     """One side's drafts of the undecided steps, looked up by step and prefix hash.
 
     Of each step it keeps the newest drafts, at most PREFIXES_PER_STEP with BYTES_PER_STEP together,
-    but at least one. `end` lies `window` steps behind the first undecided step; an honest side
-    sends no draft of step `end` or later.
+    but at least one. `end` is the first undecided step plus `window`. A peer that follows the
+    protocol sends no draft of step `end` or later.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:
@@ -148,9 +148,9 @@ class DraftQueue:
 
 
 class Transcript:
-    """The decided text as the peer has it; in this base class the peer has all of it.
+    """The answer's text as the peer receives it. In this base class the peer gets every token.
 
-    `prefix` has the `length` decided tokens that the peer has, then this side's drafts.
+    `prefix` has the `length` decided tokens that the peer received, then this side's drafts.
     """
 
     def __init__(self, prefix: TokenPrefix, length: int) -> None:
@@ -158,23 +158,23 @@ class Transcript:
         self.length = length
 
     def place(self, step: int) -> tuple[int, int]:
-        """Convert `step`, counted in this side's text, to the peer's (step, prefix hash).
+        """Return the peer's (step, prefix hash) of `step`, which is counted in this side's text.
 
-        These differ if tokens are withheld. Undecided tokens count as disclosed.
+        The steps differ if tokens were withheld from the peer. Undecided tokens count as sent.
         """
         return step, self.prefix.hashes[step]
 
     def append(self, token: int, withheld: bool) -> range:
-        """Add a decided token, or a marker if `withheld`; return the steps it adds for the peer."""
+        """Add a token, or the marker if `withheld` from the peer; return the peer's new steps."""
         self.length += 1
         return range(self.length - 1, self.length)
 
 
 class Redacted(Transcript):
-    """The decided text as the cloud has it: `marker` replaces each run of withheld tokens.
+    """The device's text as the cloud receives it: `marker` replaces each run of withheld tokens.
 
-    `text` is the device's text, of which the first `decided` tokens are withheld. `prefix` must be
-    empty; it gets the redacted text, then drafts.
+    `text` is the whole text. Its first `decided` tokens, those of a resumed answer, are withheld.
+    `prefix` must be empty; the redacted text and then drafts are appended to it.
     """
 
     def __init__(
@@ -213,8 +213,8 @@ class Drafts:
     """The text of an answer at one side, and the drafts of both sides.
 
     `prefix` has the `decided` tokens, then this side's drafted sequence. `own` and `theirs` are the
-    queues of this side's and the peer's drafts. `transcript` is the text as the peer has it; with a
-    `marker`, the marker's tokens replace withheld tokens.
+    queues of this side's and the peer's drafts. `transcript` is the text as the peer receives it:
+    the tokens of `marker`, if any, replace tokens that are withheld from the peer.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Set this side's decode profile, if measured offline, for steps after `context` tokens."""
+        """Set this side's delay per draft, if measured offline, after `context` prompt tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
@@ -50,7 +50,7 @@ class Placement:
         self._round_trip.begin(now)
 
     def coefficients(self, session: int) -> Coefficients | None:
-        """Return the message with this side's decode profile; None if there is nothing to send."""
+        """Return the message with this side's delay per draft; None if unknown or not needed."""
         profile = self._estimates.profile(self._setup.side) if self._times else None
         if profile is None:
             return None
@@ -84,9 +84,9 @@ class Placement:
     def decided(
         self, session: int, decided: Decided, new: Sequence[int], now: float
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
-        """Choose the side that decides the step after `decided`; None unless a mixture decided it.
+        """Return (next deciding side, events of the choice, Target messages), or None.
 
-        Returns (that side, events of the choice, a Target message for each of the `new` steps).
+        There is a Target for each of the `new` steps. None if no mixture decided the last token.
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:

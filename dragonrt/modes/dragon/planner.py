@@ -26,8 +26,8 @@ BLOCK = 8
 class Draft:
     """Implements Postprocess: turns the predictions of a forward into this side's drafts.
 
-    It drafts after each prefix of `span`, then along `guess` while the drafts are as guessed. Row n
-    of the model reads a document of the file with index `files[n]`.
+    It drafts after each prefix of `span`, then after each token of `guess`, which prompt lookup
+    found, while its drafts equal these tokens. The model's row n reads a chunk of file `files[n]`.
     """
 
     setup: DragonSetup
@@ -118,7 +118,7 @@ class Planner:
                 return
 
     def undrafted(self) -> tuple[int, int] | None:
-        """Return (first, last): the lengths of the prefixes to draft after next; None for none."""
+        """Return (least, largest) length of the prefixes to draft after; None if there is none."""
         drafts, prefix = self._drafts, self._drafts.prefix
         last = min(len(prefix), self.limit)
         if last > drafts.decided and prefix.tokens[last - 1] in self._stop_tokens:

@@ -32,7 +32,7 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 def constant_rate(traffic: str | None) -> tuple[float, int]:
     """Return (seconds per tick, n) of the constant rate that `--traffic` names; 0 seconds if none.
 
-    A frame is sent at each tick, for a multiple of n ticks. Raises DragonError for other values.
+    One frame is sent per tick, until a multiple of n ticks. Raises DragonError if invalid.
     """
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
@@ -154,7 +154,7 @@ class DragonSettings(Settings):
 
     @property
     def placement(self) -> Aggregator:
-        """The aggregator used: `aggregator`, but DEVICE for BOTH if the device sends no drafts."""
+        """Who decides: `aggregator`, but DEVICE instead of BOTH if the device sends no drafts."""
         both = self.aggregator is Aggregator.BOTH
         return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 
@@ -169,7 +169,7 @@ class DragonSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonResources(Resources):
-    """What a side needs in mode dragon; `profile` is its decode profile, None if not measured."""
+    """What a side needs in mode dragon; `profile` is its measured delay per draft, or None."""
 
     profile: DecodeProfile | None = None
 
@@ -221,6 +221,6 @@ class DragonSetup:
 
     @property
     def expects(self) -> bool:
-        """Whether acceptance rates are computed by DRAGON Eq. 5, not from accepted drafts."""
+        """Whether acceptance is a probability by DRAGON Eq. 5, not the share of accepted drafts."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name
