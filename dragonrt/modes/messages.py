@@ -33,8 +33,8 @@ def message(
 ) -> Callable[[type[M]], type[M]]:
     """Return a class decorator that registers a mode's message type under the number `code`.
 
-    `discloses` returns a message's entry in the ledger. An `early` message may be sent before the
-    peer has answered the opening of the session.
+    `discloses` counts what a message discloses, for the ledger. An `early` message may be sent
+    before the peer has answered the opening of the session.
     """
 
     def registered(kind: type[M]) -> type[M]:
@@ -52,8 +52,8 @@ def message(
 class Target(SessionMessage, frozen=True):
     """The decided token of `step`, after the prefix with that hash, and the side that decides next.
 
-    The times are those of a Draft. In mode "speculative" it is a token, without times, that the
-    cloud decoded while no block waited.
+    `time_us` and `echo_us` are as in a Draft. In mode "speculative" there are no times; the cloud
+    decoded the token while no block waited.
     """
 
     step: Step
@@ -85,7 +85,7 @@ class Block(SessionMessage, frozen=True):
 
     They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
     `step` that the receiver may lack: it truncates its text to `step - len(decided)` and appends
-    them. `resolutions` replace the ℓ of a lattice codec: none, one for all tokens, or one each.
+    them. `resolutions` replace a lattice codec's denominator ℓ: none, one for all, or one each.
     """
 
     round: U32
@@ -111,7 +111,7 @@ class Block(SessionMessage, frozen=True):
 class Verdict(SessionMessage, frozen=True):
     """The cloud's answer to the Block of that round: `accepted` drafts, and the token after them.
 
-    In mode "sprinter" `token` is that of the block's one place: the draft if `accepted` is 1.
+    In mode "sprinter" a block has one draft; `token` is the draft if `accepted` is 1, else new.
     `verify_us` is the time of the forward over the block, in microseconds.
     """
 
@@ -130,7 +130,7 @@ class Upload(SessionMessage, frozen=True):
     """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
 
     There is one payload per drafted token and one for the token after them. `relevance` is the
-    worker's h̃, `verify_us` the time of the forward over the block, in microseconds.
+    worker's side relevance h̃, `verify_us` the microseconds of the forward over the block.
     """
 
     round: U32

@@ -58,13 +58,13 @@ class Prediction(Protocol):
 
     @property
     def relevance(self) -> float:
-        """h̃, by which this side is weighed: the log-sum-exp of its documents' relevances."""
+        """The side relevance h̃: the log-sum-exp of documents' relevances. It sets the weight."""
 
     @property
     def kept(self) -> float:
-        """κ, at most 0: log of the share of its weight that this side keeps within a value.
+        """The kept weight κ: the logarithm, at most 0, of the share of its weight this side keeps.
 
-        A value is a number, date, code or name; documents that contradict its tokens lose weight.
+        Documents that contradict a value (number, date, code or name) lose weight inside of it.
         """
 
     @property
@@ -73,14 +73,14 @@ class Prediction(Protocol):
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """ω̃, the weight in `p` of each row of the model, which reads one document: [rows]."""
+        """The weight ω̃ in `p` of each row of the model; a row reads one document: [rows]."""
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return ω̃ times the row's probability, for each row and token: [rows, tokens]."""
+        """Return each row's part of `p`, its weight ω̃ times its probability: [rows, tokens]."""
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return each file's evidence in bits for `token`, without a peer; row n reads `files[n]`."""
+    """Return by how many bits each file makes `token` likelier, alone; row n reads `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -158,7 +158,7 @@ class Prepared:
 
     Row n read the tokens of a document, `texts[n]`, of the own file with index `files[n]`, then the
     prompt `question`. `context` is the most tokens of a row before the answer. If `exact_blocks`,
-    several tokens in one forward give the same bits as one by one.
+    predictions from a forward over several tokens equal, bit by bit, those of single tokens.
     """
 
     exact_blocks: bool = True
@@ -237,7 +237,7 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """Base class of the state machines: one side's part of one answer, a method for each input.
 
-    The methods collect Effects. `moved` is the evidence for the decided tokens, as far as known. If
+    The methods collect Effects. `moved` has the bits by which documents made tokens likelier. If
     `ready`, this side has read the question; `finish` is why the answer is complete, or None.
     """
 
@@ -264,7 +264,7 @@ class Mode:
         return None
 
     def disclosed(self, question: Question) -> Question:
-        """Return `question` as a peer may read it now, to resume after the decided tokens."""
+        """Return the question for a peer that joins now, without text the peer must not get."""
         return question.resumed(tuple(self.decided))
 
     def handle(self, happened: Input, now: float) -> Effects:

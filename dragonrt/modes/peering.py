@@ -22,8 +22,8 @@ class Peering:
 
     `peer` is the name while connected, `session` the newest number. If `alone`, the mode decides
     without the peer. The mode sets `progress_s`, the time of the newest progress, and `useful`,
-    once this session has led to a decision. Notices for the user say `useless` of a peer that does
-    nothing, and `alone_as` for what the answer then comes from.
+    once this session has led to a decision. Two phrases are for notices: `useless` says what the
+    peer failed to do in time, `alone_as` from what the answer comes without the peer.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Peering:
             self.leave_alone(End(end.reason, f"{end} twice"), self.progress_s)
 
     def dismiss(self, told: End, end: End, now: float) -> None:
-        """End the session for good and continue alone; the peer gets `told`, the user `end`."""
+        """End the session for good; continue alone. The peer gets reason `told`, the user `end`."""
         self._mode.leave(Leave(self._name, told))
         if self.alone:
             self._mode.emit(events.Noticed(NoticeKind.PARTED, end.text, end.reason))
@@ -127,7 +127,7 @@ class Peering:
         self._owed_s = now
 
     def works(self, now: float) -> None:
-        """Restart the waits as the peer still reads the question, for `Timeouts.read_s` at most."""
+        """Restart the timeouts, as the peer still prefills, for at most `Timeouts.read_s`."""
         if now < self._read_by_s:
             self.progress_s = self._owed_s = now
 

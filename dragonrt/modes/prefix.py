@@ -79,8 +79,8 @@ ROWS = 4
 class Lookup:
     """Prompt lookup: finds an answer's newest tokens elsewhere, and returns what follows there.
 
-    The longest match wins; of equal ones the newest in the answer, then the first in `texts`. With
-    more `rows` (documents read in one batch), guesses are shorter.
+    The longest match wins; of equal ones the newest in the answer, then the first in `texts`. The
+    more `rows` (documents) a forward computes in one batch, the shorter are the guesses.
     """
 
     def __init__(self, texts: Iterable[Sequence[int]] = (), rows: int = 1) -> None:

@@ -32,8 +32,8 @@ GREEDY = Sampler(temperature=0.0)
 class Question:
     """A question after a conversation, and the settings of its answer.
 
-    `accepted` are the decided tokens of a resumed answer. `shown` replaces the latest answers of
-    `history` for a cloud that may read less. If `relevance_floor` is None, the mode chooses it.
+    `accepted` are the decided tokens of a resumed answer. `shown` has the newest answers of
+    `history` as the cloud may read them. If `relevance_floor` is None, the mode chooses it.
     With `chunk`, only that chunk of `document` is read, from 0. With `top_logprobs` n, each token
     has its probability and the n likeliest. Raises SettingError for values out of range.
     """
@@ -104,15 +104,15 @@ class Question:
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
         """Return the question to send to a peer, to resume after the decided tokens `accepted`.
 
-        Earlier answers are as in `shown`; the others are `mark`, or unchanged if `mark` is None.
+        `shown` replaces the newest earlier answers; the text `mark`, if given, replaces older ones.
         """
         answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
 
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
-        """Return the question to send to a cloud that gets only `accepted` tokens of its answer.
+        """Return the question for a cloud from which tokens are withheld; `accepted` has markers.
 
-        `mark`, a text with the tokens `marker`, replaces earlier answers that are not in `shown`.
+        The text `mark`, as tokens `marker`, replaces earlier answers that are not in `shown`.
         """
         return replace(
             self.resumed(tuple(accepted), mark),

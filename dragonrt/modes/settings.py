@@ -58,7 +58,7 @@ class Settings:
 
     @property
     def weighs(self) -> str:
-        """The option by which the mode weighs workers, as text; "" if the user sets the weights."""
+        """The option, as text, that makes the mode weigh workers; "" if the user sets weights."""
         return ""
 
     @property
@@ -78,12 +78,12 @@ class Settings:
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """Constant rate: (seconds per tick, 0 if none; n): traffic lasts a multiple of n ticks."""
+        """(Seconds per tick, n) of the constant rate, for a multiple of n ticks; 0 s: none."""
         return 0.0, 0
 
     @property
     def relevance_floor(self) -> float | None:
-        """The least cosine of a document that is read, if a question sets none; None: no bound."""
+        """The default of `Question.relevance_floor`: a document's least cosine, or None."""
         return None
 
     @property
@@ -98,7 +98,7 @@ class Settings:
 
     @property
     def levels(self) -> "Sequence[Settings]":
-        """These settings, then copies for each stricter disclosure level that the rest permits."""
+        """These settings, then a copy for each stricter disclosure level that they permit."""
         return (self,)
 
 
@@ -128,8 +128,8 @@ UNREAD = (
 class Host(Protocol):
     """The interface of a side (device or cloud) from which a mode prepares its Resources.
 
-    `marker` are the tokens that the cloud gets for withheld ones, `profile` is the side's offline
-    decode profile, or None.
+    The cloud receives the tokens `marker` instead of withheld tokens. `profile` is the side's
+    delay per draft, measured offline, or None.
     """
 
     @property
@@ -147,9 +147,9 @@ class Host(Protocol):
         """Return the Controller of blocks that `--controller` calls `name`. Raises ControlError."""
 
     def verifier(self, file: str | None, target: str) -> TokenVerifier:
-        """Return the trained verifier in `file`; if None, the one for the target model `target`.
+        """Return sprinter's acceptance classifier in `file`; if None, the bundled one for `target`.
 
-        `target` is the model's fingerprint. Raises ControlError if none fits the two models.
+        `target` is the cloud model's fingerprint. Raises ControlError if none fits both models.
         """
 
 
@@ -168,7 +168,7 @@ class Counterpart:
 class Resources:
     """What a side needs for answers besides question and settings; each mode adds its own fields.
 
-    `vocabulary` counts tokens; `marker` are the tokens that the cloud reads for withheld ones.
+    `vocabulary` counts tokens. The cloud reads the tokens `marker` instead of withheld tokens.
     """
 
     vocabulary: int
@@ -228,7 +228,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the next answer's resources, given this answer's records; by default the same."""
+        """Return the next answer's resources, given this answer's trace; by default `resources`."""
         return resources
 
     @abstractmethod

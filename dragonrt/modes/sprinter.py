@@ -1,8 +1,8 @@
-"""Approximate verification (SPEC 4; SPRINTER): a trained verifier replaces the cloud's model.
+"""Approximate verification (SPEC 4; SPRINTER): a classifier on the device predicts acceptance.
 
-The device shows tokens that its verifier accepts, and asks the cloud about the first other token.
-The cloud's model runs less often, but **the text is not exactly the cloud model's**: it follows a
-mixture of both models (Theorem 1). No other mode is approximate.
+The device shows drafts that this classifier, its verifier, accepts, and asks the cloud about the
+first other draft. The cloud's model runs less often, but **the text is not exactly the cloud
+model's**: it follows a mixture of both models (Theorem 1). No other mode is approximate.
 
 Verifiers are trained on texts that both models read. They know nothing of the cloud's documents: a
 device that has no document for a question may never ask the cloud about it.
@@ -51,7 +51,7 @@ from dragonrt.traces.counts import AnswerCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprinterSettings(Settings):
-    """Mode sprinter: a trained verifier replaces the cloud's model (SPEC 4). Approximate.
+    """Mode sprinter: a trained classifier (verifier) on the device accepts drafts. Approximate.
 
     A drafted token goes to the cloud if the verifier's probability that it is acceptable is below
     `threshold`. So does the last of `run_length` tokens in a row without a verdict of the cloud.
@@ -82,7 +82,7 @@ class SprinterSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SprinterResources(Resources):
-    """What a side needs in mode sprinter; a device needs a `verifier`, trained for both models."""
+    """What a side needs in mode sprinter; a device needs a `verifier`, an acceptance classifier."""
 
     verifier: TokenVerifier | None = None
 
@@ -96,7 +96,7 @@ class _Drafted:
 
 
 class SprinterDrafting(Drafting):
-    """Drafts tokens on the device until the verifier rejects a token (SPRINTER Algorithm 2).
+    """Drafts tokens until the device's trained verifier rejects a token (SPRINTER Algorithm 2).
 
     A token that the verifier accepts is decided at once. A rejected token goes to the cloud as a
     block of one token, with the tokens decided since the cloud's last verdict; the cloud reads them

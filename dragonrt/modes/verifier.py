@@ -3,10 +3,10 @@
     block --follows the text--> read --its tokens--> one forward --verified--> Verdict or Upload
     no block waits --tokens decoded--> Target
 
-Blocks wait in a bounded inbox and are answered in order. A block that was drafted ahead on a wrong
-guess is dropped without an answer, as an earlier answer has rejected its guess. If the mode
-permits, the cloud decodes by itself while no block waits, also along tokens of prompt lookup. A
-late block is verified by the decoded tokens first, and dropped if they contradict it.
+Blocks wait in a bounded inbox and are answered in order. A block that was drafted after a token
+that an earlier answer rejected is dropped without an answer. If the mode permits, the cloud decodes
+by itself while no block waits, also along tokens of prompt lookup. A block that arrives later is
+compared with the decoded tokens first, and dropped if they contradict its drafts.
 """
 
 from abc import ABC, abstractmethod

@@ -41,10 +41,10 @@ class Draft(SessionMessage, frozen=True):
 
     `prefix_hash` is the hash of the text before `step`, `payload` the encoded distribution. The
     sender's weight follows from `relevance`, its side relevance h̃, plus `kept`, the logarithm of
-    the share of its weight that the sender keeps inside a value, such as a date: below 0 if some of
-    its documents contradict the value (SPEC 5). The sender has decided the first `step - ahead`
-    tokens; `decided_hash` is the low half of their hash. Times are in microseconds: `decode_us` of
-    the forward (0: none), and `time_us` and `echo_us`, which RoundTrip explains.
+    the share of weight that it keeps inside a value, such as a date: below 0 if some documents
+    contradict the value (SPEC 5). The sender has decided the first `step - ahead` tokens;
+    `decided_hash` is the low half of their hash. Times are in microseconds: `decode_us` of the
+    forward (0: none), `time_us` and `echo_us` (see RoundTrip).
     """
 
     step: Step
@@ -70,9 +70,9 @@ class Draft(SessionMessage, frozen=True):
 
 @message(16, early=True, discloses=lambda message, marker: NOTHING)
 class Coefficients(SessionMessage, frozen=True):
-    """The sender's delay per draft: (k_a / k_b) · t + k_c seconds for a draft of step t (SPEC 1.4).
+    """The sender's delay per draft: (k_a / k_b) · t + k_c seconds at step t (SPEC 1.4).
 
-    With the greedy placement each side sends these once a session, so that both choose alike.
+    With greedy placement each side sends them once a session, so both choose alike.
     """
 
     k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]

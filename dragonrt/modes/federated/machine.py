@@ -49,7 +49,7 @@ from dragonrt.wire.reasons import End, Reason
 
 
 class FederationError(DragonError):
-    """Too few workers are left to go on; `losses` maps names of missing workers to reasons."""
+    """Too few workers are left to continue; `losses` maps names of missing workers to reasons."""
 
     def __init__(self, losses: Mapping[str, End]) -> None:
         lost = "; ".join(f"{name}: {end}" for name, end in losses.items())

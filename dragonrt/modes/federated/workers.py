@@ -29,7 +29,7 @@ NEVER_CONNECTED = End(Reason.LOST, "it is not connected")
 
 
 def deadline_s(round_trips: Sequence[Sequence[float]]) -> float:
-    """Return the default deadline of a round in seconds: four times the slowest worker's median.
+    """Return a round's default deadline in seconds: four times the slowest worker's median delay.
 
     `round_trips` has for each worker the seconds from block to upload in its newest rounds. Late
     uploads count, so a slow worker lengthens the deadline. The least is LEAST_DEADLINE_S.
@@ -44,7 +44,7 @@ def round_weights(
     """Return each worker's share in a round's mixture, 0 for a missing worker (relevance None).
 
     If `weighing` is "fixed", shares are as `weights`, scaled to sum 1; otherwise they are the
-    softmax of `relevances`. Raises SamplingError if all workers are missing.
+    softmax of `relevances`, the side relevances h̃. Raises SamplingError if all are missing.
     """
     if weighing == "fixed":
         pairs = zip(weights, relevances, strict=True)
@@ -99,7 +99,7 @@ class Worker:
 def attendance(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
-    """Return notices of workers newly `missing` at `step`, and of `absent` workers now back."""
+    """Return notices of workers lost or back at `step`; `absent` were missing the round before."""
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:
@@ -116,14 +116,14 @@ def attendance(
 
 
 def longest_upload(code: Codec) -> int:
-    """Return the most bytes of an upload: it must fit a message, and be read in reasonable time."""
+    """Return the most bytes of an upload, by the wire's limit and the codec's bound on decoding."""
     return min(code.longest, MAX_UPLOAD)
 
 
 class FederatedJudging(Judging):
     """A worker's answers to blocks: its distributions, cut by the codec (SPECFED step 4).
 
-    They are the model's own. The coordinator applies the sampling parameters to the mixture.
+    They are uploaded before any sampler. The coordinator applies the sampler to the mixture.
     """
 
     def __init__(
@@ -162,9 +162,9 @@ def mixture(
     shares: Sequence[float],
     place: int,
 ) -> NDArray[np.float64]:
-    """Return the target distribution at one position of a block, [V]: uploads, mixed and shaped.
+    """Return the target at position `place` of a block, [V]: the sampler on the mixed `uploads`.
 
-    `place` counts from 0; `shares` are weights in the order of `uploads`. Raises UploadError.
+    `place` counts from 0; `shares` are the weights of `uploads`, in order. Raises UploadError.
     """
     each = []
     for name, upload in uploads.items():
