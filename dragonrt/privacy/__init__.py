@@ -2,15 +2,14 @@
 
     documents -> predictions -> drafts -> decision -> Draft, Target -> frames -> link
                                   |          |             |             |         |
-    evidence    bits of each file-+----------+             |             |         |
-    guards      rulings on decided tokens ---+             |             |         |
+    evidence    bits a file adds -+----------+             |             |         |
+    guards      whether a token may be sent -+             |             |         |
     disclosure  what the cloud reads --------+-------------+             |         |
-                and messages that a level admits --------------+             |         |
-    wire.encoding   frames of four sizes --------------------------------+         |
+                and which messages may be sent ----------------+             |         |
+    wire.encoding   frames padded to one of four sizes ------------------+         |
     constant_rate   one frame at every tick ---------------------------------------+
-    traces.counts   what left in one answer: a fold over its records
+    traces.counts   the ledger: what left with one answer, counted from its trace records
 
-The upper three are pure; the modes hold them. `constant_rate` runs on the event loop; the
-connection's peer holds it. Padded frames are part of the protocol (`wire`), and the ledger is a
-fold of `traces`.
+`evidence`, `guards` and `disclosure` are pure and are called by the modes. `constant_rate` runs on
+the event loop, once per connection. Padded frames are part of the protocol (`wire`).
 """

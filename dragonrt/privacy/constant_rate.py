@@ -1,8 +1,8 @@
 """A constant rate: one padded frame leaves a connection at every tick (SPEC 1.10).
 
-Ticks begin with the question and last for a fixed budget, then for further budgets until the answer
-ends. So an observer sees the end of an answer only in whole budgets. Bytes that do not fit into a
-frame wait for the next tick.
+Ticks begin with the question and continue for a fixed number of ticks, the budget, then for further
+budgets until the answer ends. So an observer sees the end of an answer only to a whole budget.
+Bytes that do not fit into a frame wait for the next tick.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class ConstantRate:
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
-        """Pad frames if `pads`; start ticks by `cadence`: (seconds per tick or 0, their number)."""
+        """Pad frames if `pads`; start ticks by `cadence`, (seconds, ticks per budget), unless 0 s."""
         if pads:
             self._connection.pad()
         if cadence[0] and not self._stopped:

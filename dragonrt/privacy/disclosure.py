@@ -1,13 +1,13 @@
 """The levels of disclosure: what leaves the device with the question (SPEC 1.10).
 
-level     the device sends                       the cloud sends  who decides a step
-drafts    drafts: distributions and relevance    the same         either side
+level     the device sends                       the cloud sends  who decides a token
+drafts    drafts: distributions, side relevance  the same         either side
 answer    the answer's tokens                    drafts           the device
 redacted  tokens that are likely for the cloud   drafts           the device
 
 At level `redacted` the cloud reads r(x): the decided text with one marker for each maximal run of
-withheld tokens. Steps and prefix hashes on the wire are those of r(x), so the length of a run is
-not sent. r(x) does not change within a run, so the cloud's drafts after it stay valid.
+withheld tokens. Positions and prefix hashes in messages are those of r(x), so the length of a run
+is not sent. r(x) does not change within a run, so the cloud's drafts after the marker stay valid.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -75,10 +75,10 @@ RULES: Final[dict[type[SessionMessage], Discloses]] = {
 class Door:
     """A check of every message of a device's answer before it leaves (SPEC 1.10).
 
-    If the device `keeps_drafts`, no distribution passes, no document is named, and a token passes
-    only if it is in the `transcript` at its step: the decided tokens, with `marker` for withheld
-    ones. An Open passes only with the history of `asked`, the question as other sides may read it,
-    and, if the device keeps its drafts, only with the text of `asked`.
+    If `keeps_drafts` (level `answer` or `redacted`), a message with a distribution or the name of a
+    document does not pass. A token passes only at its position in the `transcript`: the decided
+    tokens, with `marker` for withheld runs. An Open, which sends a question, must have the history
+    of `asked`, the question as the cloud may read it; if `keeps_drafts`, also the texts of `asked`.
     """
 
     keeps_drafts: bool

@@ -1,8 +1,8 @@
 """Evidence: how much each side's documents contributed to a decided token (SPEC 1.10). Pure.
 
-Realised evidence is log2 p_t(x)/q_t(x): by how much the target p_t made the token likelier than
-q_t, the cloud's distribution alone. Leave-one-out evidence of a file is log2 p_t(x)/p_t⁻(x), where
-p_t⁻ is the target without that file. Each document has its own row, so nothing is recomputed.
+Realised evidence is log2 p_t(x)/q_t(x) bits: how much likelier the target distribution p_t makes
+the token x than q_t, the cloud's distribution alone. Leave-one-out evidence of a file is
+log2 p_t(x)/p_t⁻(x) bits, where p_t⁻ is the target without the file's rows; one row is one document.
 """
 
 import math
@@ -29,7 +29,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the ids of `p` whose evidence is kept: all if few, or the likely ones and `token`."""
+    """Return the ids of `p` for RowShares: all if few, else `token` and those of 1e-4 or more."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
@@ -37,10 +37,10 @@ def likely(p: Distribution, token: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class RowShares:
-    """What each row adds to a prediction: its weight ω, and its share ω p(x) of K likely tokens.
+    """What each batch row, which reads one document, adds to its side's next-token distribution.
 
-    Row n read one document, of this side's file number `files[n]`. `tokens` is int64 [K],
-    increasing; `weights` is float64 [rows], `shares` float64 [rows, K].
+    Row n reads a document of file number `files[n]` and has the weight `weights[n]`. `shares[n, k]`
+    is this weight times the row's probability of the token `tokens[k]`. `tokens` increases.
     """
 
     files: Sequence[int]
@@ -49,13 +49,13 @@ class RowShares:
     shares: NDArray[np.float64]
 
     def carrier(self, token: int) -> int:
-        """Return the index of the document's row that adds most to the token's probability."""
+        """Return the index of the row whose document adds most to the token's probability."""
         return int(self._given(token).argmax())
 
     def without_each(self, token: int, weight: float, q: float) -> tuple[float, ...]:
         """Return the leave-one-out evidence of each of this side's files for `token`, in bits.
 
-        `weight` is this side's in the mixture, `q` the other side's probability of the token.
+        `weight` is this side's weight in the mixture, `q` the other side's probability of `token`.
         """
         given = [0.0] * (max(self.files, default=-1) + 1)
         own = given.copy()
@@ -81,11 +81,11 @@ class SideDraft:
     """One side's draft of the next token after one prefix.
 
     Attributes:
-        payload: the encoded distribution; `distribution` is it decoded, None until it is needed.
-        relevance: h̃, the log-sum-exp of the side's document relevances.
-        kept: κ, the logarithm of the share of its weight that the side keeps in a value.
+        payload: the encoded distribution. `distribution` is decoded from it, None until needed.
+        relevance: h̃, the log-sum-exp of the documents' relevances; it sets the side's weight.
+        kept: κ, the log of the share of weight left if documents contradict the answer, else 0.
         decode_s: the seconds of the forward.
-        rows: what each document of this side added; None for the other side's draft.
+        rows: what each document added to the distribution; None for the other side's draft.
     """
 
     step: int
@@ -101,12 +101,13 @@ class SideDraft:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """The target's probability of a step's decided token, and each side's part in it.
+    """The mixture's probability of a decided token, and what each side contributed to it.
 
     Attributes:
-        p: the target's probability of the token; `q` is the cloud's, `share` the device's of p.
-        expected: the acceptance of device and cloud by DRAGON Eq. 5; None if not computed.
-        files: the evidence of each own file; `cloud` is that of all of the cloud's, in bits.
+        p: the mixture's probability of the token. `q` is the cloud's probability of the token,
+            and `share` the fraction of `p` that the device contributes.
+        expected: the expected acceptance rates (device, cloud) by DRAGON Eq. 5, or None.
+        files: bits of evidence of each of this side's files; `cloud`: of all the cloud's files.
     """
 
     share: float
@@ -119,11 +120,10 @@ class Mixed:
 
 @dataclass(slots=True)
 class Moved:
-    """The evidence in an answer's decided tokens: bits per step, and their sums per file.
+    """The evidence for each decided token of an answer, in bits, and its sums over the answer.
 
-    Each number of bits sums over the tokens that became likelier. A token that became less likely
-    counts 0. `weight` is the share of this side's documents at the first token that both sides had
-    drafted; None if there is no such token.
+    A sum counts only the tokens that the documents made likelier. `weight` is this side's weight in
+    the mixture at the first token that both sides drafted; None if there is no such token.
     """
 
     weight: float | None = None
@@ -131,18 +131,18 @@ class Moved:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Set a step's evidence in bits: by this side's `files`, by the `other` side if known."""
+        """Set the bits of evidence for a step: of each own file, of all the other side's files."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return the (files, other) that `decide` set for a step; ((), None) if nothing was set."""
+        """Return the evidence (files, other) of `decide` for a step; ((), None) if none was set."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property
     def files(self) -> list[float]:
-        """Return the bits of evidence of each of this side's files; empty if none are known."""
+        """Return the bits of evidence of each of this side's files in the answer; [] if unknown."""
         longest = max(map(len, self._files.values()), default=0)
         return [
             math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))
@@ -151,5 +151,5 @@ class Moved:
 
     @property
     def other(self) -> float | None:
-        """Return the bits that the other side's documents added to this side's; None if unknown."""
+        """Return the bits of evidence of all of the other side's documents; None if unknown."""
         return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

@@ -1,10 +1,10 @@
 """Decide for each token of an answer whether the cloud may receive it (SPEC 1.11). Pure.
 
-Guards serve a device that keeps its drafts. Their input is the decided steps in their order, so
-their rulings are a function of the text, not of timing or of rejected drafts.
+A guard reads the decided tokens in order. So a ruling depends on the text of the answer, not on
+timing or on rejected drafts.
 
-Level `drafts` has no guard, as the cloud reads the device's drafts; `answer` has SteadyRelevance
-and Steering; `redacted` has SteadyRelevance and Withholding.
+Disclosure level `drafts` has no guard, because the cloud reads the device's drafts. Level `answer`
+has SteadyRelevance and Steering. Level `redacted` has SteadyRelevance and Withholding.
 """
 
 import math
@@ -38,10 +38,10 @@ class Ruling:
     """The decision of a guard on a token: whether the cloud receives it, or its session ends.
 
     Attributes:
-        withheld: the cloud does not receive the token.
-        bits: what the token reveals of the device's documents (`revealed_bits`), if it is known.
-        ends: why the cloud's session ends before this step; None if it continues. The cloud is sent
-            the reason only if it broke the protocol.
+        withheld: whether the token is withheld from the cloud.
+        bits: the bits that the token reveals of the device's documents (`revealed_bits`), or None.
+        ends: why the cloud's session ends before this token; None if it continues. The reason is
+            sent to the cloud only if the cloud broke the protocol.
     """
 
     withheld: bool = False
@@ -60,7 +60,7 @@ class Guard(ABC):
     def ruling(
         self, token: int, own: SideDraft, theirs: SideDraft | None, mixed: Mixed | None
     ) -> Ruling:
-        """Return the ruling on the next step's decided token; call once for each step in order.
+        """Return the ruling on the next decided token; call once for each token in order.
 
         `theirs`, the cloud's draft, and `mixed` are None if the device decided alone.
         """
@@ -90,10 +90,10 @@ class Guards:
 
 
 def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
-    """Return max(0, log2 p_d(x)/p_c(x)): what the token x reveals to a cloud that predicted p_c.
+    """Return max(0, log2 p_d(x)/p_c(x)): the bits that token x reveals of the device's documents.
 
-    It counts even if x is the cloud's own draft, which may be one of several as likely. The sides'
-    weights do not count: the cloud chooses its own. 0 if a distribution is unknown.
+    p_d and p_c are the device's and the cloud's distributions, without their mixture weights,
+    because the cloud chooses its weight itself. Returns 0 if a distribution is unknown.
     """
     p, q = own.distribution, theirs.distribution
     if p is None or q is None:
@@ -104,8 +104,8 @@ def revealed_bits(token: int, own: SideDraft, theirs: SideDraft) -> float:
 def steering_bits(token: int, own: SideDraft) -> float:
     """Return max(0, log2 p_d(y)/p_d(x)): how much likelier the device's draft y is than `token` x.
 
-    It measures how far the cloud moved the answer. The cloud's distribution does not count: a
-    little more on one token than on all others can force that token.
+    p_d is the device's distribution, so the bits measure how far the cloud moved the answer. The
+    cloud's distribution does not count: a cloud can force x by making x barely the likeliest token.
     """
     p = own.distribution
     if token == own.token or p is None:
@@ -116,8 +116,9 @@ def steering_bits(token: int, own: SideDraft) -> float:
 class SteadyRelevance(Guard):
     """A guard that ends the session if the cloud's relevance h̃ is impossible or changes too early.
 
-    D `documents` with scores from -1 to 1 give |h̃| <= 1/T + log D, where T is `temperature`;
-    `doubt` may lower h̃ further. It may change every `reweight_every` tokens (0: never).
+    h̃ is the log-sum-exp of the scores (-1 to 1) of D `documents`, divided by the `temperature` T:
+    |h̃| <= 1/T + log D. With `doubt`, documents without the answer count less, and h̃ may be lower.
+    h̃ may change every `reweight_every` tokens (0: never).
     """
 
     def __init__(
@@ -161,8 +162,8 @@ def _fault(text: str) -> Ruling:
 class Withholding(Guard):
     """A guard that withholds tokens that are unlikely for the cloud, or that exceed a budget.
 
-    A token is withheld if the mixture's probability is more than `likelier` times the cloud's, or
-    if the tokens disclosed so far would then reveal more than `budget` bits.
+    A token is withheld if its probability in the mixture is more than `likelier` times the cloud's,
+    or if the disclosed tokens would then reveal more than `budget` bits (`revealed_bits`) in all.
     """
 
     likelier: float
@@ -186,11 +187,10 @@ class Withholding(Guard):
 class Steering(Guard):
     """A guard that ends the session of a cloud that steers the answer to probe the documents.
 
-    Once the cloud has steered the answer by 8 bits, a token that raises the contribution of the
-    device's documents above 16 bits is withheld, and all after it. Tokens that the device then
-    decides alone count, too, because a returning cloud would read them. A token of a number that
-    the device's documents contradict does not count as steered, because their rows lose their
-    weight after it. So an honest cloud may know another number.
+    A cloud steers if it forces tokens against the device's drafts (`steering_bits`). After 8 bits
+    of steering, the session ends at the token that raises the bits revealed since (`revealed_bits`)
+    above 16, or that the device decides alone. A token after which the device's documents lose
+    their weight counts no steering, as an honest cloud may state another number than they do.
     """
 
     _steered: float = 0.0
