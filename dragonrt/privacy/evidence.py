@@ -29,7 +29,7 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the ids of `p` for RowShares: all if few, else `token` and those of 1e-4 or more."""
+    """Return the ids of `p` for RowShares: all if few, else those as likely as `token` or 1e-4."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
@@ -107,7 +107,7 @@ class Mixed:
         p: the mixture's probability of the token. `q` is the cloud's probability of the token,
             and `share` the fraction of `p` that the device contributes.
         expected: the expected acceptance rates (device, cloud) by DRAGON Eq. 5, or None.
-        files: bits of evidence of each of this side's files; `cloud`: of all the cloud's files.
+        files: evidence of each of this side's files, in bits. `cloud`: of all the cloud's together.
     """
 
     share: float

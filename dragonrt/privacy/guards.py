@@ -80,7 +80,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Ask all guards; return the first ruling other than DISCLOSED, or DISCLOSED if none is."""
+        """Ask every guard; return the first ruling that is not DISCLOSED, or else DISCLOSED."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)

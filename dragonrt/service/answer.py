@@ -1,4 +1,4 @@
-"""The answer to a question: its text and tokens, sources, marks, costs and disclosure ledger."""
+"""The answer to a question: its text, sources, marks (cited words), costs and disclosure ledger."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -34,7 +34,7 @@ from dragonrt.wire import messages as wire
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of an answer; `device_share` (0 to 1) of its token's probability is the device's."""
+    """Text of an answer; `device_share` is the device's part (0 to 1) of the probability."""
 
     text: str
     device_share: float
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document that an answer used: `sentence` is its best match, `bits` its evidence in bits."""
+    """A document that an answer used: its evidence in `bits`, and its best matching `sentence`."""
 
     side: Side
     file: str
@@ -66,10 +66,10 @@ class Source:
 class Answer:
     """The answer to a question, or to one part of it, or the joined answers to several parts.
 
-    `decoded` has the tokens and trace records, `pieces` the text with each piece's token decision.
-    `refusal` is the model's sentence for "no document has the answer". `place` is the number of
-    this part, from 1, and the number of parts. `start` is the index of this part's text in the
-    joined text. A joined answer has number 0, its parts in `answered`, and the sums of their costs.
+    `decoded` has the tokens and trace records, `pieces` pairs of text and the event TokenDecided.
+    `refusal` is the model's sentence for "no document has the answer". `place` is (number, count):
+    this part's number from 1, and how many parts there are. The part's text begins at index `start`
+    of the joined text. A joined answer has number 0, the parts `answered`, and sums of their costs.
     """
 
     text: str
@@ -132,7 +132,7 @@ class Answer:
 
     @cached_property
     def marked(self) -> list[Mark]:
-        """Return the Marks of this text in order: which words come from which source."""
+        """Return the Marks of this text in order: runs of words, each with its source."""
         found = []
         for part in self.parts:
             answer, moved = part.decoded, part.start - self.start
@@ -158,7 +158,7 @@ class Answer:
     def not_found(self) -> list[Code]:
         """Return the numbers and codes in the text that are in no document and not in the question.
 
-        Empty if another side took part and did not report which of them its documents lack.
+        Empty if the cloud took part but did not report which numbers its own documents lack.
         """
         found = []
         for part in self.parts:

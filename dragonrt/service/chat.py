@@ -62,7 +62,7 @@ def code_of(error: DragonError) -> str:
 class Stream:
     """An answer under way: iterate over its pieces, or await it for the Answer.
 
-    Without a reader it continues until it is complete, ended or cancelled, or the device is closed.
+    An answer that nobody reads continues until it is complete, ended or cancelled.
     """
 
     def __init__(self, chat: "Chat", question: str, seed: int | None, *, records: bool) -> None:
@@ -136,11 +136,11 @@ class Stream:
 class Chat:
     """A conversation on a device: each question is answered with the earlier turns as context.
 
-    `question` has the settings of all answers. Concurrent questions are answered one by one. If
-    `seed` is None, each answer draws a new one. `stops` are texts that end an answer. Each part of
-    a question is a turn, but with `stops`, or if probabilities are requested, no question is cut
-    into parts. A bridge is asked as two questions and is one turn. Small talk is answered without a
-    model and is no turn, because its reply may name documents.
+    `question` has the settings of all answers, `stops` are texts that end an answer. Each answer
+    draws a new seed if `seed` is None. Concurrent questions are answered one by one. A question is
+    cut into parts, each a turn, unless there are `stops` or probabilities are requested. A bridge,
+    a question that depends on another question in it, is asked as two questions in one turn. Small
+    talk is answered without a model and is no turn, because the reply may name documents.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ USUAL = DragonSettings()
 
 
 def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
-    """Return SideSettings with a side's sample documents, half of the cores, and `others`."""
+    """Return SideSettings: a side's sample documents, half of the machine's cores, and `others`."""
     found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
     return found.beside(["127.0.0.1"])
 
@@ -52,10 +52,10 @@ async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.
 
 @dataclass(frozen=True)
 class Given:
-    """A measured answer of at least one token. Times are seconds of the device's clock.
+    """An answer of at least one token, with its costs. Times are seconds of the device's clock.
 
     `first_s` and `seconds` are from the question to the first and to the last token, `between_s` is
-    per token after the first. `wire_bytes` counts both directions, probes included.
+    per token after the first. `wire_bytes` counts both directions, probes of the link included.
     """
 
     answer: client_session.Answer
@@ -89,9 +89,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method of decoding to compare: a sampling rule, an aggregator, and whether drafts follow.
+    """A decoding method to compare: its sampling rule, and the side that decides (`aggregator`).
 
-    `follow` lets a side draft behind the peer's tokens (SPEC 1.7), unless the user forbids it.
+    `follow`: a side may continue the other side's drafts (SPEC 1.7), unless the user forbids it.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Method:
     follow: bool = False
 
     def settings(self, how: DragonSettings = USUAL) -> DragonSettings:
-        """Return the user's settings `how` with this method's rule, aggregator and follow."""
+        """Return the user's settings `how`, with this method's rule, aggregator and `follow`."""
         follow = how.follow and self.follow
         return replace(how, rule=self.rule, aggregator=self.aggregator, follow=follow)
 
@@ -189,7 +189,7 @@ async def measured(
     """Ask all prompts by every method that `given` lacks; return the answers of all by method.
 
     If `given` is empty, an untimed run reads the documents first. `on_method` is called before each
-    method. Algorithm 1's oracle is asked all prompts at once, as only its texts are used.
+    method. Algorithm 1's synchronous run is not timed and is asked all prompts at once.
     """
     found = dict(given or {})
     if not found:

@@ -186,7 +186,7 @@ def _plain(text: str) -> str:
 def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], list[Noticed]]:
     """Return a question for each chunk of `document`, and a notice if only the first are read.
 
-    `chunks` is how many it has. The other side has no such document, and reads nothing.
+    `chunks` is the document's number of chunks. The cloud lacks the document and reads nothing.
     """
     alone = replace(question, document=document, documents=0)
     asked = [replace(alone, chunk=place) for place in range(min(chunks, MOST_CHUNKS))]

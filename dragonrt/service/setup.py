@@ -24,7 +24,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetup:
-    """All settings of a device: its side, the mode's settings `how`, and the sides to connect to.
+    """All settings of a device: its `side`, its mode (`how`), and the `others` to connect to.
 
     `question` has the settings of all answers; if `seed` is None each answer draws its own.
     `warnings` are lines to print for the user.

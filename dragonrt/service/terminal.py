@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether to send `question`; ask unless the user agreed before; set the level."""
+        """Return whether the user lets `question` be sent, now or before; set the chosen level."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True
@@ -144,8 +144,8 @@ async def talk(
     """Print the answer to `question` or, if it is None, to each line that a user types.
 
     With `as_json`, print a JSON object for each part, and for the whole if there are several.
-    `lines` are held back during an answer. If `show` is given, ask for consent before anything is
-    sent: see Consent. Raises DragonError if the answer to `question` fails.
+    `lines` are held back during an answer. If `show` is given, it prints what would be sent, and
+    the user must agree: see Consent. Raises DragonError if the answer to `question` fails.
     """
     lines = lines or BetweenAnswers()
     consent = None if show is None else Consent(chat, show, as_json=as_json)

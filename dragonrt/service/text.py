@@ -65,9 +65,9 @@ class JoinedText:
     """The answers to several parts, joined while they are generated; a single one is unchanged.
 
     A refusal is held back until another part has an answer, and is then shown after its part's
-    question: "who bred them: I don't know." If that question is "" in `parts`, the refusal is not
-    shown. If all parts are refused, the text is one refusal. `text` is what is shown so far,
-    `places` are the indexes in it at which the parts' answers begin.
+    question: "who bred them: I don't know." If the question is "" in `parts`, its refusal is not
+    shown. If all parts are refused, the text is one refusal. `text` is the text shown so far, and
+    `places` are the indexes in `text` at which the parts' answers begin.
     """
 
     def __init__(self, parts: Sequence[str], refusal: str) -> None:

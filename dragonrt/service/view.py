@@ -136,7 +136,7 @@ def cost_line(answer: Answer) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return in one line what left this side for an answer, as observed and without guarantee.
+    """Return in one line what left this side for an answer: this side's counts, no guarantee.
 
     Files that made the text less likely are not shown, because nothing of them is in the text.
     """
@@ -175,5 +175,5 @@ def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
 
 
 def without_sources(text: str) -> str:
-    """Return an answer without the text of `sources_text`, so that no model continues the list."""
+    """Return an answer without its text of `sources_text`, so that no model imitates that list."""
     return _BEHIND.sub("", text)

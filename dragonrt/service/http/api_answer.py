@@ -47,7 +47,7 @@ IMPOSSIBLE = -9999.0
 
 
 def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
-    """Return a decided token as an entry of OpenAI's `logprobs`, with its `top_logprobs`."""
+    """Return a decided token and its alternatives as an entry of OpenAI's `logprobs`."""
 
     def one(token: int, p: float) -> Json:
         text = decode([token])
@@ -83,7 +83,7 @@ AnswerEvent: TypeAlias = Waiting | Begun | Delta | Answer | ApiError
 
 @dataclass(slots=True)
 class Reply:
-    """The reply to `request` so far; its `text` and `tokens` exclude the event being written."""
+    """The reply to `request` so far: `text` and `tokens` of the events already written."""
 
     model: str
     request: ApiRequest
@@ -335,7 +335,7 @@ def sse(data: Json | str, name: str = "") -> str:
 
 
 def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[Json]:
-    """Return an annotation for each mark, for each source without one, and for each code not found.
+    """Return an annotation for each mark, each source without a mark, and each code in no document.
 
     `cite` makes a source's annotation from the index of the first character, the index after the
     last, and the source as JSON. A source without a mark is cited for its whole part of the answer.

@@ -1,7 +1,7 @@
 """Requests in any API: their bodies, their errors, and the conversation in them.
 
 Unsupported fields are accepted, and named in the response unless they ask for nothing. They are
-rejected only if the answer would be of another kind. A null counts as a missing field.
+rejected if they ask for another reply, such as audio. A null counts as a missing field.
 """
 
 import json
@@ -261,10 +261,11 @@ class ApiRequest:
     """A parsed request for an answer, the same for every API; also the service's defaults.
 
     `question` has the words and settings; if `seed` is None the answer draws one. `stops` are texts
-    that end the answer, `longest` bounds its tokens. `unranked` says why token probabilities cannot
-    be returned, or is None. If `traced`, the stream has trace events. `asked_in` and `length` name
-    the body's fields with the question and the token limit. `background` marks a chat page's own
-    task, such as a title. `unfollowed` is the name of a model that ignores instructions, or "".
+    that end the answer, `longest` is the most tokens to ask for. `unranked` says why the service
+    cannot return token probabilities, or is None. If `traced`, the stream has trace events. The
+    body's fields `asked_in` and `length` have the question and the token limit. `background` marks
+    a chat page's own task, such as a title. `unfollowed` is the model's name if it ignores the
+    request's instructions, else "".
     """
 
     question: Question
@@ -342,9 +343,8 @@ class ApiRequest:
     def fitted(self, usual: int, model: LanguageModel) -> "ApiRequest":
         """Return the request with its token limit lowered to the room in the model's context.
 
-        Half of the context is for documents, but `usual` tokens are always allowed. Instructions
-        are dropped if the model would refuse because of them. Encodes the question: not for the
-        event loop.
+        Half of the context is for documents. `usual`, the service's default limit, is always
+        allowed. Drops instructions that would make the model refuse. Not for the event loop.
         """
         question, most = self.question, self.question.max_tokens
         deaf = model.name if question.instructions and model.name in READERS else ""

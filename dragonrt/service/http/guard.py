@@ -131,7 +131,7 @@ def _is_open(path: str) -> bool:
 class Admission:
     """The queue for a device: at most `at_once` answers run, and at most `waiting` requests wait.
 
-    First come, first served; requests `behind` come after all others, and fill half of the queue.
+    First come, first served. Requests `behind` come last, and fill at most half of the queue.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:

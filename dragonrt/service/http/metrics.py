@@ -88,7 +88,7 @@ total = partial(state, kind=CounterMetricFamily)
 class Metrics(Collector):
     """The Prometheus metrics of one process: counters, and the state of its side and its index.
 
-    `skipped` is how many documents could not be read at the start; `own` adds counters by name.
+    `skipped` counts documents that could not be read at the start. `own` has more counters by name.
     """
 
     def __init__(self, skipped: int = 0, own: Counters | None = None) -> None:

@@ -76,7 +76,7 @@ class PrivateDocuments:
         self._reported = asyncio.Event()
 
     async def listing(self, side: LocalSide) -> dict[str, Any]:
-        """Return JSON: the names of documents, uploaded ones first, tags, and file types to upload.
+        """Return JSON: documents' names, uploaded ones first, tags in them, and file types allowed.
 
         `left` says what is still to be indexed, `questions` has examples for the sample documents.
         """

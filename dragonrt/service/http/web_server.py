@@ -41,7 +41,7 @@ class HttpBounds:
     """The most connections, in total and per client address, and the seconds a client may take.
 
     A client has `head_s` for TLS, and again for each request's head. It is disconnected if it reads
-    nothing of a response for `taken_in_s`, or sends no request for `idle_s`. For bodies: `bounded`.
+    nothing of a response for `taken_in_s`, or sends no request for `idle_s`. Bodies: see `bounded`.
     """
 
     connections: int = 512
