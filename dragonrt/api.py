@@ -69,7 +69,7 @@ async def connect(
         documents: files and directories; changed files are indexed first.
         key: the file with the shared key, as `dragonrt keys new` makes it.
         mode: a name of `--mode`, such as "dragon", which mixes the documents of both sides.
-        workers: HOST:PORT or HOST:PORT=WEIGHT of each worker, in mode federated.
+        workers: in mode federated, each HOST:PORT or HOST:PORT=WEIGHT (in the mixture).
         stop: texts that end an answer.
         on_notice: called with a line for the user, such as that the cloud is away, or back.
         on_progress: called while documents are indexed, in another thread.

@@ -1,12 +1,12 @@
 """Errors that a user sees as one line and a non-zero exit code.
 
     DragonError
-    ├── ControlError           a controller or verifier that cannot be read or does not fit
+    ├── ControlError           an unusable controller of block lengths or verifier of drafts
     ├── DistributionError      distributions that cannot be combined
     │   └── CodecError         a codec's name, vector or payload that the codec cannot use
     ├── LinkError              a link that cannot be connected or is lost, or is described wrongly
     ├── ModelError             a model that cannot be loaded, or input that does not fit it
-    ├── SamplingError          an invalid seed, name of a sampling rule, or relevance
+    ├── SamplingError          an invalid random seed, sampling rule, or weight of a document
     ├── TrainingError          a network that cannot be trained, or unusable data
     └── WireError              why a connection or session ends: `dragonrt.wire.reasons`
 
@@ -23,7 +23,7 @@ class DragonError(Exception):
 
 
 class ControlError(DragonError):
-    """A controller or verifier that cannot be read, or does not fit the models or settings."""
+    """An unreadable controller of block lengths or verifier of drafts, or one for other models."""
 
 
 class DistributionError(DragonError):
@@ -43,7 +43,7 @@ class ModelError(DragonError):
 
 
 class SamplingError(DragonError):
-    """An invalid seed, name of a sampling rule, or relevance."""
+    """An invalid random seed, sampling rule, or weight of a document or side."""
 
 
 class TrainingError(DragonError):

@@ -1,7 +1,7 @@
 """Settings as typed dataclass fields; options, messages, files and traces derive from each field.
 
-A field is an annotation with its bounds, a `Meta`, whose `description` replaces the words of the
-type in errors. A bool is not a number, NaN and the infinities are not in any range.
+A field's annotation has the bounds as a `Meta` of msgspec. In errors, its `description` replaces
+the words made from the type. A bool is not a number, NaN and infinities are not in any range.
 
 In a frozen dataclass, a field made by `setting` has a help text, too. `check` validates an
 instance, `flat` lists its values by name, and `assemble` makes an instance from such values.

@@ -38,7 +38,7 @@ are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A chunk found for a question. `score` is its cosine; hits are sorted by `order`."""
+    """A found chunk: `score` is its cosine; hits are ranked by `order` (see `Index.search`)."""
 
     chunk: Chunk
     score: float
@@ -228,7 +228,7 @@ class Index:
 
 
 def near(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the first, best hit and those whose `order` is at most NEAR lower than its order."""
+    """Return the first, best hit, and all hits whose `order` is at most NEAR (0.1) lower."""
     return [hit for hit in hits if hit.order >= hits[0].order - NEAR]
 
 

@@ -30,8 +30,8 @@ _SETTLED_NS = 2_000_000_000
 class FoundFiles:
     """The files to index, found when the object is made: `files` has their paths by name.
 
-    Names are relative to the documents, with "/", and printable as by `files.shown`. `root` are the
-    documents as arguments of a command line. `ignored` are names of files of unsupported kinds,
+    Names are relative to the documents, with "/", and printable as by `files.shown`. `root` has the
+    documents' paths, quoted for a shell. `ignored` are names of files of unsupported kinds,
     `skipped` has the names of files and directories that cannot be read, with the reasons.
     """
 

@@ -29,9 +29,9 @@ def search(
 ) -> list[tuple[float, float, Chunk]]:
     """Return (cosine, order, chunk) of `k` chunks that may answer a question, highest order first.
 
-    `vector` is the question's embedding, `words` its words with weights; `by` and `within` are as
-    in `Index.search`. Of chunks that say nearly the same, and have as much of the question, the
-    newest is returned. Raises RetrievalError if `within` names no document.
+    `vector` is the question's embedding, `words` its words with weights. `by` selects the score
+    `order`, `within` the documents: see `Index.search`. A chunk is omitted if a newer version of
+    it has as much of the question. Raises RetrievalError if `within` names no document.
     """
     own = store.within(within) if within else None
     few = own is not None and len(own) <= 2 * FREQUENT

@@ -136,7 +136,7 @@ class Store(ABC):
 
     A reader sees the snapshot that was the newest at `read`; `BEGIN` is the SQL that begins it. A
     writer uses the store as a context, which closes the `connection` (DB-API 2). `where` names the
-    store in errors, and `options` are the options by which `dragonrt index` finds it.
+    store in errors, and `options` are those of `dragonrt index` that select the store.
     """
 
     BEGIN: ClassVar[str] = "BEGIN"
@@ -164,7 +164,7 @@ class Store(ABC):
 
     @abstractmethod
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
-        """Return ids of chunks with all `words`: of those `among`, or of all at most 2 FREQUENT."""
+        """Return ids of chunks with all `words`: all in `among`, or if None, up to 2 * FREQUENT."""
 
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
         """Update the tables that are searched, in `commit`'s transaction; by default do nothing.
@@ -258,7 +258,7 @@ class Store(ABC):
                 yield number
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return {id: chunk} of the ids `numbers`, each as in the first file that is `within`."""
+        """Return {id: chunk}. A chunk in several files is that of the first one `within` allows."""
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
         which = f"{_among(numbers)} AND {condition}"
@@ -289,7 +289,7 @@ class Store(ABC):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
-        """Return {digest: id} of all chunks, file by file; `likeliest`: new files' starts first."""
+        """Return {digest: id} of all chunks by file; `likeliest`: beginnings of new files first."""
         order = (_LIKELIEST if likeliest else "") + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 

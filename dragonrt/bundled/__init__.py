@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 
 class BundledError(DragonError):
-    """An error: the package has no model, verifier or controller of that name."""
+    """An error: the package has no model, draft verifier or block-length controller so named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def smollm2_file() -> Path | None:
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return the model that "default" or "default-draft" stands for: SmolLM2's, else a toy."""
+    """Return the model that "default" or "default-draft" means: SmolLM2's, or a toy without it."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
@@ -75,22 +75,22 @@ def model_path(name: str) -> Path:
 
 
 def verifiers() -> tuple[str, ...]:
-    """Return the names of bundled networks that accept drafts (SPRINTER): DRAFT--TARGET--KIND."""
+    """Return names, DRAFT--TARGET--sprinter, of networks that predict if TARGET accepts a draft."""
     return _names("verifiers/*.json")
 
 
 def verifier_path(name: str) -> Path:
-    """Return the path of a verifier's two files without suffix. Raises BundledError if unknown."""
+    """Return the path, less .json or .safetensors, of a network of `verifiers`, or BundledError."""
     return _path("verifier", name, verifiers())
 
 
 def controllers() -> tuple[str, ...]:
-    """Return the names of bundled networks that choose block lengths: DRAFT--TARGET, two models."""
+    """Return names, DRAFT--TARGET, of networks that choose how many drafts to send at once."""
     return _names("controllers/*.json")
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return the path of a controller's files, no suffix; "default" is that of model `draft`."""
+    """Return the path, less suffix, of one of `controllers`; "default": of the one for `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)

@@ -138,7 +138,7 @@ _KINDS = (1 << KIND_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A float format, fp16 or fp32: the integers 0 … `one` are the bits of 0.0 … 1.0, in order."""
+    """A float format, fp16 or fp32. Read as integers, the bits of 0.0 … 1.0 are 0 … `one`."""
 
     kind: Kind
     dtype: np.dtype[np.floating[Any]]
@@ -296,10 +296,10 @@ class Dense(ByteCodec):
 class Sparse(ByteCodec):
     """A codec that sends the probabilities of the most likely tokens, at most `k`, in fp16.
 
-    `kind` TOP_P sends the fewest tokens with the mass `mass` (DRAGON, 0.8), RENORMALISED `k` tokens
-    (SPECFED), both scaled to sum 1. RESIDUAL sends `k` tokens and the mass of all others, which is
-    spread evenly (SPECFED); NO_RESIDUAL if it is 0 in fp16. Probabilities of 0 in fp16 are not
-    sent.
+    If `kind` is TOP_P, the tokens are the fewest that sum to `mass` (DRAGON, 0.8). If `kind` is
+    RENORMALISED, they are the `k` likeliest (SPECFED). Both are scaled to sum 1. If `kind` is
+    RESIDUAL, the sum of all other tokens is sent, too, and spread evenly over them (SPECFED). A
+    sum or probability that rounds to 0 in fp16 is not sent.
     """
 
     kind: Kind

@@ -32,10 +32,10 @@ QS, K_SQS, C_SQS = LatticeKind
 
 
 def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
-    """Return the codec `name`, one of VALID_FORMS, over `vocabulary` tokens. Raises CodecError.
+    """Return the codec `name`, such as "topk:8:renorm" (see VALID_FORMS). Raises CodecError.
 
-    With `tokens_by_id` the codec sends tokens as ids. The baseline S-Q (QSV) needs this: it samples
-    drafts from the exact distribution, and they may have no rank in the transmitted support.
+    With `tokens_by_id` a token is sent as its id, not as its rank among the transmitted tokens. The
+    baseline S-Q (QSV) needs ids, for it also drafts tokens that are not among the transmitted.
     """
     if not 0 < vocabulary < 2**31:
         raise CodecError(f"a vocabulary of {vocabulary} tokens cannot be coded")
@@ -85,7 +85,7 @@ def _resolution(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ids(Codec):
-    """The codec that sends token ids alone: coupled noise needs no distribution (SPEC 2)."""
+    """The codec that sends token ids alone, enough if both sides sample with the same noise."""
 
     sends_distributions: ClassVar = False
     header: ClassVar = bytes((5 << 3,))  # beside the lattice codecs'

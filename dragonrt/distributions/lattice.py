@@ -114,8 +114,8 @@ _BY_ID = 0x80
 class LatticeCodec(Codec):
     """A codec that rounds probabilities to multiples of 1 / `resolution`: QS, K-SQS and C-SQS.
 
-    It sends the `k` most likely tokens: ties go to the lower id, as do zeros if fewer than `k` have
-    mass. If `k` is None (C-SQS), it sends those with probability `beta` or more, at least one.
+    It sends the `k` most likely tokens, lower ids first among equally likely ones. If `k` is None
+    (C-SQS), it sends the tokens with probability `beta` or more, at least one.
     """
 
     kind: LatticeKind
@@ -229,7 +229,7 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first threshold, with η and α divided by √`horizon` unless None (SQS A.3)."""
+        """Return the first threshold; if given, √`horizon` (a count of tokens) divides η and α."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 

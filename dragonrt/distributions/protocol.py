@@ -3,8 +3,8 @@
 A draft is sampled from the reconstruction ("quantize, then sample", QSV Prop. 1). So the text is
 exact with respect to what was sent, however lossy the codec.
 
-The payload of a message Block has its drafted tokens with their distributions. The payload of a
-Draft, and each payload of an Upload, has one distribution and no token.
+The payload of a message Block has drafted tokens with their distributions. A message Draft has one
+payload, a federated worker's Upload several, each with one distribution and no token.
 
 The bits are the codec's header (a byte, or none if distributions start with their own), the
 distributions, then the tokens. A token is its rank in its distribution's support, or its id. Zero
@@ -123,9 +123,9 @@ PLAIN = Step()
 class Quantized:
     """A distribution before it is sent, made by `Codec.quantize`: drafts are sampled from it.
 
-    `distribution` is what the other side will decode. It takes `bits` bits in a payload (the
-    papers' formulas), a token drafted from it `token_bits`. The codec writes `code`. `dropped` is
-    the share of the original mass outside of the sent tokens: α_n(X_n) of SQS Eq. (4).
+    The other side will decode `distribution`. It takes `bits` bits of a payload (formulas of QSV,
+    SQS), a token drafted from it `token_bits`. `code` is what `Codec.write` needs to write it.
+    `dropped` is the share of the original mass outside the sent tokens: α_n(X_n) of SQS Eq. (4).
     """
 
     distribution: Distribution
