@@ -7,18 +7,18 @@ from dataclasses import dataclass
 class Timeouts:
     """The longest waits of the runtime in seconds, and the seconds between probes.
 
-    Of an answer: `mute_s` for a cloud's first useful message, restarted by each sign that it reads
-    the question, for `read_s` in total. `rejoin_s` for a lost or busy cloud to return if the device
-    may continue alone; `answer_s` if it may not, for any later message, and for a side to receive
-    the bytes sent to it. `join_s` for a federated worker's first upload. `reach_s` to restore a
-    lost connection for a question. `idle_s` until a cloud closes a session in which no message
-    comes.
+    Of an answer: `mute_s` for a cloud's first useful message, begun anew by each Working
+    message (a cloud still reads), for up to `read_s`. `rejoin_s` for a lost or busy cloud to return
+    if the device may continue alone; `answer_s` if the device may not, for any later message, and
+    for a side to receive the bytes sent to it. `join_s` for a federated worker's first upload.
+    `reach_s` to restore a lost connection when a question is asked. `idle_s` until a cloud closes
+    a session without messages.
 
     Of a connection: `connect_s`, `handshake_s`, and `close_s` to send the last bytes. A connection
     without traffic for `silence_s` is lost, so both sides probe it: every `probe_s` if it has a
     session, else every `keep_alive_s`. A lost connection is dialled again at once, then after
-    `back_off_s`, doubling up to `longest_back_off_s`, and at once again after one that lasted that
-    long. The sessions of one answer are opened again in the same way.
+    `back_off_s`, doubled up to `longest_back_off_s`. After a connection of that length or more
+    the pauses begin anew. The sessions of one answer are opened again in the same way.
     """
 
     mute_s: float = 5.0

@@ -31,7 +31,7 @@ LENGTHS = (37, 0, 5, 61)
 
 
 class CountedPreemption(Preemption):
-    """A Preemption that requests itself when `requested` is read for the `checks`-th time."""
+    """A Preemption that is requested once a forward checks `requested` for the `checks`-th time."""
 
     def __init__(self, checks: int) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return predictions as one array to compare: [tokens, rows, log-probabilities and hidden]."""
+    """Return predictions as an array [tokens, rows, some log-probabilities and hidden state]."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
     log_p = [np.maximum(each.at(some), LEAST) for each in found]
@@ -87,7 +87,7 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
 
 
 class Extension(NamedTuple):
-    """Tokens to append to `rows`; of a `prompt`, only the prediction after the end is returned."""
+    """Tokens to append to `rows`. If `prompt`, only the prediction after the last is returned."""
 
     rows: RowSet
     tokens: Tokens[int]
@@ -227,7 +227,7 @@ def preempted_leaves_no_trace(on: Subject) -> None:
 
 
 def stored_documents_keep_every_bit(on: Subject) -> None:
-    """Assert that a dumped and loaded document predicts the same, and other arrays are refused."""
+    """Assert that a dumped and loaded document predicts the same; incomplete dumps are refused."""
     line, made = on.text(6, 11), [on.document(length) for length in LENGTHS]
     wanted = numbers(RowSet(on.backend, made, 64).extend_all(line))
     stored = [on.backend.load(each.dump()) for each in made]

@@ -56,10 +56,10 @@ from dragonrt.wire.reasons import BusyError, HandshakeError
 
 @dataclass(slots=True)
 class SimulatedSide(ScriptedParts):
-    """A device or cloud with simulated models, in place of the real side that reads questions.
+    """A device or cloud with simulated models, instead of one that loads models and documents.
 
-    `script(prompt)` returns a Script, `documents(prompt)` the documents' tokens. Retrieval and
-    prefill take about `prepare_s` seconds, a forward `decode_s`. `sinks` get the trace's records.
+    `script(prompt)` returns the model's Script, `documents(prompt)` the documents' tokens.
+    Retrieval and prefill take about `prepare_s` seconds, a forward `decode_s`; `sinks` get records.
     """
 
     side: Side
@@ -86,7 +86,7 @@ class SimulatedSide(ScriptedParts):
         return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
-        """Wait about `prepare_s` seconds; return a PrefillResult with a simulated model."""
+        """Wait about `prepare_s` s; return a PrefillResult of a simulated model. Ignore `how`."""
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))

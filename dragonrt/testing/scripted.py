@@ -26,11 +26,11 @@ from dragonrt.timeouts import USUAL, Timeouts
 class Script:
     """Next-token distributions of both sides as pure functions of the prefix hash.
 
-    Both sides share a distribution of `sharpness` (the higher, the lower its entropy) and each
-    bends it by `disagreement` (0: the sides are equal). Token 0 ends the answer with probability
-    `stop`. Relevances change at every token, or with `steady` never. With `loses` a side keeps
-    little of its weight after some prefixes, as in a value of the other side. The number of a
-    `worker` selects how it bends the cloud's distribution.
+    Each side bends one random distribution: the higher `sharpness`, the lower its entropy; the
+    higher `disagreement`, the more the sides differ (0: not at all). Token 0 ends the answer with
+    probability `stop`. The sides' weights in the mixture change at every token unless `steady`. If
+    `loses`, a side's weight falls after some prefixes, as if only the other side had documents
+    with the number there. A federated cloud has the number `worker`, and its own distribution.
     """
 
     seed: int
@@ -47,7 +47,7 @@ class Script:
         return _distribution(self, side, prefix_hash)
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
-        """Return a side's relevance h̃ after a prefix: from 0 to 1, of a worker to 2."""
+        """Return h̃, the relevance by which the mixture weighs a side: 0 to 1, for a worker to 2."""
         if self.worker is not None:
             return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
         if self.steady:
@@ -55,7 +55,7 @@ class Script:
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
 
     def kept(self, side: Side, prefix_hash: int) -> float:
-        """Return a side's kept weight κ after a prefix: 0, or less if the script `loses`."""
+        """Return κ, the log of the share of its weight that a side keeps: 0, or if `loses` less."""
         which = prefix_hash >> (24 if side == "device" else 28) & 0xF
         return {0: -40.0, 1: -1.5}.get(which, 0.0) if self.loses else 0.0
 
@@ -84,7 +84,7 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
 
 @dataclass(frozen=True, slots=True)
 class SimulatedSaid:
-    """The Prediction of a scripted model, with one row; `hidden` is one number between -1 and 1."""
+    """The Prediction of a scripted model with one document; `hidden` is one number in -1 … 1."""
 
     p: NDArray[np.float32]
     relevance: float
@@ -96,7 +96,7 @@ class SimulatedSaid:
         return np.ones(1)
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the probability of each of `tokens` in the only row: [1, len(tokens)]."""
+        """Return the probability of each of `tokens` by the only document: [1, len(tokens)]."""
         return self.p[None, tokens].astype(np.float64)
 
 
@@ -108,7 +108,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Return a model's predictions after the prefixes that `work` asks for; [] if for none."""
+    """Return predictions after `work.span`'s prefixes and each `work.guess`; [] without a span."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
@@ -132,7 +132,7 @@ class ScriptedModel(SimulatedModel):
 
 
 class PrefixVerifier(TokenVerifier):
-    """A TokenVerifier for scripted models: it maps the hidden state to a probability."""
+    """A TokenVerifier for scripted models: it computes the chance of acceptance from `hidden`."""
 
     threshold = 0.4
 
@@ -144,7 +144,7 @@ class PrefixVerifier(TokenVerifier):
 
 
 class ScriptedParts:
-    """The parts of a Host (a mode's view of a side) that are the same for each scripted side."""
+    """The parts of a Host (what a mode can use of its side) that all scripted sides share."""
 
     marker = (3, 4)
 
@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """A Host (a mode's view of a side) without a model, to make a scripted side's resources."""
+    """A Host (what a mode can use of its side) without a model, for `scripted_resources`."""
 
     side: Side
     vocabulary: int
@@ -178,7 +178,7 @@ def scripted_resources(
 ) -> Any:
     """Return the Resources that a scripted side needs to run the mode of `settings`.
 
-    `vocabulary` counts tokens; `members` has the weights of a device's other sides by their names.
+    `vocabulary` counts tokens; `members` maps names of a device's clouds to weights in the mixture.
     """
     others = {name: replace(COUNTERPART, weight=weight) for name, weight in members.items()}
     host = ScriptedHost(side, vocabulary, timeouts)

@@ -24,7 +24,7 @@ def is_opening(event: Event) -> bool:
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Return a field of Counts: source "a" counts events with tag a, "a.b" sums their field b."""
+    """Return a field of Counts: source "a" adds 1 per event of tag a, "a.b" adds its field b."""
     return field(default=start, metadata={"sources": sources})
 
 
@@ -34,11 +34,11 @@ def _by_side() -> dict[Side, int]:
 
 @dataclass(slots=True)
 class DroppedMass:
-    """The mass that C-SQS dropped of `tokens` tokens, and `allowed`, its bound by SQS Theorem 2.
+    """The probability that C-SQS cut off at `tokens` tokens, and `allowed`, its bound (SQS Thm. 2).
 
     `follows` is whether each threshold follows from the one before by SQS Eq. (8), as the theorem
-    requires. `threshold` is the next token's. In a sum of answers, one whose first threshold
-    continues the run before it extends the run; any other adds a bound of its own.
+    requires. `threshold` is the next token's. In a sum, an answer that begins with the
+    threshold at which the last one ended extends its bound; any other answer adds a bound.
     """
 
     first: ConformalThreshold
@@ -96,15 +96,15 @@ class DroppedMass:
 class Counts:
     """The counts of one answer, or of several, from the trace of one side. Times are seconds.
 
-    Of each side's `compared` drafts, `accepted` became tokens; drafts behind a rejected one of a
-    block are not compared. `between_s` is the time from the first decision to the last, over
-    `intervals` tokens; `waited_s` is the time before each decision, by its cause.
+    Of each side's `compared` drafts, `accepted` equalled the token; drafts behind a rejected one of
+    a block are not compared. `between_s` is the time from the first decided token to the last, over
+    `intervals` tokens; `waited_s` is the time before each token, by the `cause` of TokenDecided.
 
-    `blocks` with `block_tokens` were sent in `bits` bits by the papers' formulas. Of `verified`
-    blocks with `judged` tokens, `accepted_tokens` were accepted; `resampled` blocks have a replaced
-    token. The cloud `decoded` tokens without a block; the target ran `calls` forwards. `unverified`
-    tokens were accepted without verification, and the target has not read the last `unread` ones.
-    `missing` counts missed rounds by worker, `preemptions` requests, `preempted` stopped forwards.
+    `blocks` of `block_tokens` drafts were sent in `bits` bits (formulas of QSV, SQS). Of `verified`
+    blocks of `judged` drafts, `accepted_tokens` were accepted; in `resampled` blocks a token was
+    replaced. The cloud `decoded` tokens with no block to verify; its model ran `calls` forwards. It
+    did not verify `unverified` tokens, nor read the last `unread` ones. `missing` counts by worker
+    the rounds without its upload. Of `preemptions` stop requests, `preempted` stopped a forward.
     """
 
     tokens: int = summed("decide")
@@ -160,9 +160,9 @@ class AnswerCounts(Counts):
     the beginning of the current part.
 
     The ledger (SPEC 1.10) counts bytes, tokens and distributions that left the device; `undecided`
-    are the drafts sent, (step, token). `evidence_bits`, and `file_bits` of each file, sum over the
-    `weighed` tokens, for which the cloud's distribution was known. `revealed` is the bits that
-    tokens revealed to the cloud, None if the cloud also reads drafts.
+    are the drafts sent, (step, token). `evidence_bits` is how much likelier, in log2, the device's
+    documents made the `weighed` tokens; `file_bits` is each file's part. `revealed` sums over sent
+    tokens how much likelier, in log2, the device found them than the cloud, None if not computed.
     """
 
     opened: events.AnswerOpened | None = None

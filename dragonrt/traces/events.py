@@ -37,7 +37,7 @@ class AnswerOpened(Event, frozen=True, tag="open"):
 
     Records of its session, and of the workers' sessions in mode `federated`, belong to the answer
     until the next AnswerOpened of that session. The Open message is just before or after. If the
-    answer is not `exact`, drafts may be accepted without a verdict.
+    answer is not `exact`, drafts may be accepted without verification.
     """
 
     mode: str
@@ -90,11 +90,11 @@ class TokenDecided(Event, frozen=True, tag="decide"):
     """A token was decided. `device` and `cloud`: whether that side's draft, if any, was accepted.
 
     `cause` is the last input of the decision, `waited` the time since the decision before. `share`
-    is the part of the token's probability from the device's documents; in modes with a verifier it
-    is 1 for an accepted draft, else 0. `document` is the own row with the largest part. `evidence`
-    is the bits by which the token is likelier than by the cloud alone, None if unknown; `files`
-    those lost without each own file (SPEC 1.10). A `withheld` token is not sent to the cloud. If
-    the device keeps its drafts, a sent token reveals `revealed` bits (SPEC 1.11).
+    is the part of the token's probability from the device's documents; if a target verifies, 1 for
+    an accepted draft, else 0. `document` is the index of the own chunk with the largest part. The
+    token's probability is p in the mixture, q by the cloud alone, d by the device alone. `evidence`
+    is log2 p/q, None if unknown, and `files` has log2 p/r, r without each own file (SPEC 1.10). A
+    `withheld` token is not sent; a sent one has `revealed` bits, max(0, log2 d/q) (SPEC 1.11).
     """
 
     step: int
@@ -143,7 +143,7 @@ class Disclosed(Event, frozen=True, tag="disclose"):
 
 
 class BlockSent(Event, frozen=True, tag="block"):
-    """A block of `tokens` drafts was sent: `bits` by the papers' formula, `seconds` of forwards."""
+    """A block of `tokens` drafts was sent in `bits` bits (QSV, SQS); forwards took `seconds`."""
 
     round: int
     step: int
@@ -175,14 +175,14 @@ class TargetDecoded(Event, frozen=True, tag="decoded"):
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """The cloud's own tokens came before a block's result; its first `tokens` drafts equal them."""
+    """A block was not verified: the cloud's own tokens came first; `tokens` drafts equal them."""
 
     round: int
     tokens: int
 
 
 class RoundDecided(Event, frozen=True, tag="round"):
-    """A device decided `decided` tokens with workers of these `weights`, without `missing` ones."""
+    """A device mixed workers by `weights`, without `missing` ones, and decided `decided` tokens."""
 
     round: int
     step: int
@@ -192,7 +192,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """After a verdict: C-SQS's threshold at `step` was `beta`, which cut off the mass `dropped`."""
+    """A verified token: at its `step` C-SQS's threshold `beta` had cut off the mass `dropped`."""
 
     step: int
     beta: float
@@ -220,9 +220,9 @@ class ForwardStopped(Event, frozen=True, tag="stopped"):
 
 
 class LatencyEstimated(Event, frozen=True, tag="estimate"):
-    """`difference` (ΔZ): seconds per token that a cloud as single aggregator saves (DRAGON Eq. 8).
+    """`difference` (ΔZ): seconds per token saved if the cloud alone decides (DRAGON Eq. 8).
 
-    `device` and `cloud` are acceptances, `device_s` and `cloud_s` the sides' seconds per draft.
+    `device`, `cloud`: the share of accepted drafts; `device_s`, `cloud_s`: seconds per draft.
     """
 
     step: int
@@ -301,7 +301,7 @@ class AnswerClosed(Event, frozen=True, tag="close"):
     """The answer ended; `finish` is stop, length, cancelled or error.
 
     The device adds the bytes of its connections during the answer, probes and padding included, and
-    the round trip. At a constant rate it adds `held`, the mean wait of a message for its tick.
+    the round trip. At a constant rate it adds `held`, a message's mean wait for a frame.
     """
 
     finish: str

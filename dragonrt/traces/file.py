@@ -1,4 +1,4 @@
-"""Traces as files: one JSON object per line and record; the first one is `start`.
+"""Traces as files: one line of JSON per record; the first has the event `start`.
 
 An object has `t`, `side`, `session`, `event` (its name), `peer` where there is one, and the event's
 own fields. Fields with their default are left out. Reading returns the same records.

@@ -223,7 +223,7 @@ class Connection:
         self._padded = True
 
     def pace(self) -> None:
-        """Hold back further messages, except a Goodbye: `next_padded_frame` then sends them."""
+        """Begin a constant rate: `next_padded_frame` sends all further messages but a Goodbye."""
         if self._waiting is None:
             self._waiting = bytearray()
 
@@ -239,7 +239,7 @@ class Connection:
         return len(self._waiting or b"")
 
     def next_padded_frame(self) -> bytes:
-        """Return a frame of PACED bytes to send at a tick, with bytes that `pace` holds back."""
+        """Return a frame of 1024 bytes to send at a tick: bytes held back by `pace`, then zeros."""
         waiting = self._waiting if self._waiting is not None else bytearray()
         content = bytes(waiting[: PACED - PADDED_HEADER])
         del waiting[: len(content)]

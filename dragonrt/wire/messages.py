@@ -41,9 +41,9 @@ class Hello(Fields, frozen=True):
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
     wall clock in milliseconds since 1970 (0: unknown). `tokenizer`, `weights` and `corpus` are
-    fingerprints. `weights` selects parts trained for a model; an answer resumes only at a cloud of
-    the same `corpus`. `software` and `model` are for people. Only role, tokenizer and vocabulary
-    are compared.
+    hashes. A network trained for the model is found by `weights`; an answer resumes only at a cloud
+    of equal `weights`. `corpus` (of the documents), `software` and `model` are for people. Only
+    role, tokenizer and vocabulary are compared.
     """
 
     TYPE: ClassVar[int] = 0
@@ -121,8 +121,8 @@ class Open(SessionMessage, frozen=True):
 class Source(Fields, frozen=True):
     """A document that an answer rests on: title, name of its file, relevance to the question.
 
-    `bits` is the leave-one-out evidence of the answer's tokens. `sentence` is the sentence of the
-    document that carries the answer.
+    `bits` is log2 of how much likelier the file made the answer. The document's `sentence` has
+    the answer.
     """
 
     title: Line
@@ -143,7 +143,7 @@ class Attribution(Fields, frozen=True):
     """The sources of an answer among the sender's documents.
 
     `missing` are the numbers and codes of the answer that are in none of the documents read.
-    `differing` alternates between a number of the answer and the value in these documents.
+    `differing` alternates between an answer's number and its other value in the documents.
     """
 
     sources: Annotated[tuple[Source, ...], Meta(max_length=MAX_DOCUMENTS)] = ()
@@ -154,7 +154,7 @@ class Attribution(Fields, frozen=True):
 class Opened(SessionMessage, frozen=True):
     """The sender has read its documents and begins to decode.
 
-    `evidence` is a fingerprint of the chunks that it reads and their relevances. A resumed answer
+    `evidence` is a fingerprint of the chunks read and their relevances. A resumed answer
     needs the same, or the session is closed. `prompt_tokens` counts the question's tokens.
     """
 
