@@ -107,14 +107,6 @@ class Index:
         store = PostgresStore(url) if url else SqliteStore(directory)
         return cls(store, store.read())
 
-    def fingerprint(self) -> str:
-        """Return a hash of all files' contents, the size of chunks and the embedding model."""
-        manifest, digest = self.manifest, hashlib.sha256()
-        digest.update(f"{manifest.fingerprint} {manifest.words}".encode())
-        for content in sorted(c + s.partition("/")[2] for c, s in self.store.files().values()):
-            digest.update(content.encode())
-        return digest.hexdigest()
-
     def __len__(self) -> int:
         """Return the number of chunks."""
         return self.manifest.chunks
@@ -239,8 +231,6 @@ class Retriever:
         """Raise RetrievalError if another embedding model made the index."""
         index.store.require(embedder, index.manifest)
         self.index, self._embedder, self._search = index, embedder, search
-        self.fingerprint = f"{index.fingerprint()} {search}"
-        """Equal if the same chunks are found for every question."""
 
     def retrieve(
         self, question: str, k: int | None, floor: float | None = None, within: str = ""

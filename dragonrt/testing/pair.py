@@ -73,7 +73,6 @@ class SimulatedSide(ScriptedParts):
     share_sources: bool = True
     profile: DecodeProfile | None = None
     timeouts: Timeouts = USUAL
-    corpus: str = "unknown"
     documents: Callable[[str], Sequence[Sequence[int]]] = lambda prompt: ()
     prepared: int = 0
 
@@ -105,7 +104,6 @@ class SimulatedSide(ScriptedParts):
             vocabulary=self.vocabulary,
             model="simulated",
             software="dragonrt",
-            corpus=self.corpus,
         )
         return Connection(self.side, hello)
 

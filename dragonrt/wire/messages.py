@@ -33,17 +33,17 @@ from dragonrt.wire.fields import (
     printable,
 )
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 
 
 class Hello(Fields, frozen=True):
     """The first message of each side: its identity, and what must agree for a connection.
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
-    wall clock in milliseconds since 1970 (0: unknown). `tokenizer`, `weights` and `corpus` are
+    wall clock in milliseconds since 1970 (0: unknown). `tokenizer` and `weights` are
     hashes. A network trained for the model is found by `weights`; an answer resumes only at a cloud
-    of equal `weights`. `corpus` (of the documents), `software` and `model` are for people. Only
-    role, tokenizer and vocabulary are compared.
+    of equal `weights`. `software` and `model` are for people. Only role, tokenizer and vocabulary
+    are compared.
     """
 
     TYPE: ClassVar[int] = 0
@@ -55,7 +55,6 @@ class Hello(Fields, frozen=True):
     model: Annotated[str, printable(MAX_MODEL_NAME)]
     software: Name
     weights: Name = "unknown"
-    corpus: Name = "unknown"
     clock_ms: Time = 0
 
 

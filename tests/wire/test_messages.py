@@ -215,7 +215,7 @@ RECORDED = (Path(__file__).parent / "messages.hex").read_text().splitlines()
 """A line for each message: its type, its bytes."""
 
 MESSAGES = (
-    Hello(9, bytes(16), "device", "tok", 1024, "a model", "dragonrt 0.1.0", "w", "c", 2**40),
+    Hello(10, bytes(16), "device", "tok", 1024, "a model", "dragonrt 0.1.0", "w", 2**40),
     Authenticate(bytes(range(32))),
     Ping(7, 10**6, bytes(3)),
     Pong(7, 10**6, 40),

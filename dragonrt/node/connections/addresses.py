@@ -34,11 +34,10 @@ SOON = timedelta(days=30)  # how long before its end a key or certificate is war
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side states about itself in the handshake; `corpus()` hashes model and index."""
+    """What a side states about itself in the handshake."""
 
     side: Side
     model: "LanguageModel"
-    corpus: Callable[[], str] = lambda: "unknown"
 
     def hello(self) -> Hello:
         """Return the Hello message of one connection, with a fresh nonce."""
@@ -51,7 +50,6 @@ class Identity:
             model=self.model.name,
             software=f"dragonrt {__version__}",
             weights=self.model.fingerprint,
-            corpus=self.corpus(),
             clock_ms=time.time_ns() // 10**6,
         )
 

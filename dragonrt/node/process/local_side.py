@@ -88,14 +88,6 @@ class LocalSide:
     def verifier(self, file: str | None, target: str) -> Verifier:
         return fitting_verifier(file, self.model.fingerprint, target)
 
-    @property
-    def corpus(self) -> str:
-        """Return a hash of model and index. Equal clouds can resume each other's answers."""
-        known = self.model.document_fingerprint
-        if self.library is not None:
-            known += f" {self.library.retriever.fingerprint}"
-        return hashlib.sha256(known.encode()).hexdigest()[:32]
-
     async def prepare(
         self,
         question: Question,

@@ -114,7 +114,7 @@ async def cloud(
     """Run a cloud within the async context, then drain it; `on_change` gets news of devices."""
     async with local_side(loaded) as side:
         admission = server_session.admission(side, limits)
-        identity = Identity("cloud", side.model, lambda: side.corpus)
+        identity = Identity("cloud", side.model)
         listening = await serve(address, identity, admission, side.recorder, on_change)
         async with listening as server:
             yield (running := Cloud(side, admission, server))

@@ -144,7 +144,6 @@ class OtherWeights(SimulatedSide):
             *(PROTOCOL_VERSION, bytes(16), self.side, "simulated", self.vocabulary),
             *("simulated", "dragonrt"),
             weights="others",
-            corpus=self.corpus,
         )
         return Connection(self.side, hello)
 
