@@ -17,6 +17,6 @@ export function element(tag, attributes = {}, ...children) {
 /** A list of terms with their values into a <dl>. */
 export function define(list, rows) {
   list.replaceChildren(
-    ...rows.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, `${value}`)]),
+    ...rows.flatMap(([term, value]) => [element("dt", {}, term), element("dd", {}, value.toLocaleString("en"))]),
   );
 }

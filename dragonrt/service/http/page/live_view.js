@@ -3,7 +3,7 @@
 import { define, element } from "./element.js";
 
 const milliseconds = (seconds) => `${Math.round(1000 * seconds).toLocaleString("en")} ms`;
-const CAUSES = { own: "this device", other: "the cloud’s proposal", target: "the cloud’s decision" };
+const CAUSES = { own: "this device’s draft", other: "the cloud’s draft", target: "the cloud’s decision" };
 
 export class LiveView {
   constructor({ tokens, numbers, ledger, sent }) {
@@ -51,7 +51,7 @@ export class LiveView {
         counted.accepted[side] += stands;
       }
     }
-    const refused = device === false ? [`the device proposed “${this.drafts.get(step) ?? "?"}”`] : [];
+    const refused = device === false ? [`the device drafted “${this.drafts.get(step) ?? "?"}”`] : [];
     this.tokens.append(
       element(
         "li",
@@ -68,19 +68,20 @@ export class LiveView {
     const { counted, link } = this;
     const share = (side) =>
       counted.compared[side] ? `${counted.accepted[side]} of ${counted.compared[side]}` : "–";
-    define(this.numbers, [
+    const rows = [
       ["tokens of the answer", counted.tokens],
-      ["proposed by this device", counted.drafted],
-      ["accepted from this device", share("device")],
-      ["accepted from the cloud", share("cloud")],
-      ["wrong guesses taken back", counted.rollbacks],
+      ["drafts of this device", counted.drafted],
+      ["accepted drafts of this device", share("device")],
+      ["accepted drafts of the cloud", share("cloud")],
+      ["rollbacks after a rejected draft", counted.rollbacks],
       ...Object.entries(counted.waited).map(([cause, seconds]) => [
         `waited for ${CAUSES[cause] ?? cause}`,
         milliseconds(seconds),
       ]),
       ["round trip to the cloud", link.rtt == null ? "–" : milliseconds(link.rtt)],
       ["bytes received", link.bytes_received ?? "–"],
-    ]);
+    ];
+    define(this.numbers, counted.tokens ? rows : []); // a kept chat has no trace
     const { question, history, tokens, distributions, documents } = this.left;
     this.count({
       question_bytes: question,
@@ -113,12 +114,12 @@ export class LiveView {
 
 function mark(side, stands) {
   const kind = stands === null ? "none" : stands ? "yes" : "no";
-  const said = { yes: "accepted", no: "rejected", none: "no proposal" }[kind];
+  const said = { yes: "accepted draft", no: "rejected draft", none: "no draft" }[kind];
   return element(
     "span",
     { class: `mark ${side} ${kind}` },
     element("span", { "aria-hidden": "true" }, side[0].toUpperCase()),
-    element("span", { class: "unseen" }, `${side} ${said}`),
+    element("span", { class: "unseen" }, `${side}: ${said}`),
   );
 }
 
@@ -126,7 +127,7 @@ const LEFT = {
   question_bytes: "bytes of your question",
   history_bytes: "bytes of the conversation before",
   tokens_sent: "tokens sent",
-  tokens_not_in_answer: "of these, not in the answer",
+  tokens_not_in_answer: "of these tokens, not in the answer",
   tokens_withheld: "tokens kept on this machine",
   distributions_sent: "tokens sent with their alternatives",
   documents_named: "names of documents sent",
@@ -140,5 +141,5 @@ function ledgerRows(ledger) {
     .filter(([name]) => ledger[name] >= 0.5)
     .map(([name, said]) => [said, Math.round(ledger[name])]);
   const files = (ledger.files ?? []).filter(({ bits }) => bits >= 0.5);
-  return [...rows, ...files.map(({ file, bits }) => [`of these, ${file}`, Math.round(bits)])];
+  return [...rows, ...files.map(({ file, bits }) => [`of these bits, from “${file}”`, Math.round(bits)])];
 }
