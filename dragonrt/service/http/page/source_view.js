@@ -10,11 +10,12 @@ export class SourceView {
   }
 
   async open({ side, file, title, sentence }, start) {
-    this.name.textContent = `${side}: ${file}`;
+    this.dialog.className = side;
+    this.name.textContent = `${side === "device" ? "Your document" : "The cloud’s document"}: ${file}`;
     this.text.replaceChildren(element("p", { class: "here" }, sentence || title));
     this.dialog.showModal();
     if (side !== "device") {
-      const about = "This document is on the other side. Only this sentence came from it.";
+      const about = "The cloud keeps this document. Only this sentence of it was sent.";
       this.text.append(element("p", { class: "faint" }, about));
       return;
     }
