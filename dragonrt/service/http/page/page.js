@@ -40,6 +40,7 @@ const LEVELS = {
   redacted: "send only what the cloud could guess",
 };
 const EXAMPLES = 3;
+const NEAR = 80; // pixels from the end at which a reader still follows an answer
 
 let model = "";
 let asking = null; // the AbortController of the answer under way
@@ -60,11 +61,13 @@ async function connect() {
     suggest((await documents.refresh()).questions);
     await showLevels();
   } catch (error) {
-    state.textContent = error instanceof Refused ? error.message : "the service cannot be reached";
+    state.textContent = reason(error);
     state.classList.add("wrong");
     if (error.status === 401) askForKey();
   }
 }
+
+const reason = (error) => (error instanceof Refused ? error.message : "the service cannot be reached");
 
 function askForKey() {
   panel("nav", true);
@@ -94,7 +97,7 @@ async function showLevels() {
   const level = byId("level");
   const rows = Object.keys(levels).map((name) => element("option", { value: name }, LEVELS[name] ?? name));
   if (level.options.length !== rows.length) level.replaceChildren(...rows);
-  level.hidden = byId("levels").hidden = !level.value;
+  byId("levels").hidden = !level.value;
   const show = () => (byId("leaves").textContent = `Sent for a question: ${levels[level.value]}.`);
   level.onchange = show;
   show();
@@ -118,22 +121,24 @@ async function ask(question) {
   listChats();
   const view = viewOf(turn);
   busy(true);
+  follow();
   live.begin();
   speaker.begin();
   try {
     for await (const event of events("/v1/responses", body, asking.signal)) take(event, turn, view);
   } catch (error) {
     if (error.name === "AbortError") view.notice("You stopped this answer.", "stopped");
-    else view.problem(error.message, error.code);
+    else view.problem(reason(error), error.code);
     if (error.status === 401) askForKey();
   } finally {
     asking = null;
     busy(false);
     speaker.end();
+    const read = isReadToEnd();
     view.end();
     if (chats.current === chat) chats.save(); // a chat that was forgotten meanwhile stays forgotten
     listChats();
-    follow();
+    if (read) follow();
     connect();
     if (queue.length) {
       const next = queue.shift();
@@ -144,6 +149,7 @@ async function ask(question) {
 }
 
 function take(event, turn, view) {
+  const read = isReadToEnd();
   if (event.type === "dragonrt.trace") {
     for (const each of event.events) {
       if (each.event === "piece") {
@@ -156,7 +162,7 @@ function take(event, turn, view) {
       } else live.take(each);
     }
     live.show();
-    follow();
+    if (read) follow();
   } else if (event.response?.error) {
     view.problem(event.response.error.message, event.response.error.code);
   } else if (event.response?.dragonrt) {
@@ -212,6 +218,12 @@ function busy(yes) {
   byId("welcome").hidden = true;
 }
 
+/** Whether the end is in sight: a reader who scrolled back stays where they are. */
+function isReadToEnd() {
+  const { scrollHeight, clientHeight, scrollTop } = byId("talk");
+  return scrollHeight - clientHeight - scrollTop < NEAR;
+}
+
 function follow() {
   const talk = byId("talk");
   talk.scrollTop = talk.scrollHeight;
@@ -263,9 +275,6 @@ function listChats() {
   });
   byId("chats").replaceChildren(...rows);
   byId("forget").hidden = !rows.length;
-  byId("kept").textContent = chats.keeps
-    ? "Chats are kept in this browser, on this machine."
-    : "Chats end with this tab.";
 }
 
 /** Stops the answer under way, and asks none of the waiting questions. */
