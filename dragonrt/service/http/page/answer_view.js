@@ -94,17 +94,21 @@ export class AnswerView {
       const codes = [...new Set(report.not_found.map(({ text }) => text))].join(", ");
       if (codes) this.notice(`No document that was read has ${codes}.`);
       if (REFUSAL.test(this.text.textContent.trim())) {
-        this.notice("No document that was read answers this. Other words, or one document, may help.", "refused");
+        this.notice("No document that was read answers this. Ask in other words, or choose one document under “From”.", "refused");
       }
-      this.behind.append(this.sources(report), element("p", { class: "costs" }, costs(report)));
+      this.behind.append(this.sources(report));
     }
-    const copy = () => navigator.clipboard.writeText(pieces.map(({ text }) => text).join("").trim());
+    const copy = async ({ target }) => {
+      await navigator.clipboard.writeText(pieces.map(({ text }) => text).join("").trim());
+      target.textContent = "Copied";
+    };
     this.behind.append(
       element(
         "div",
         { class: "actions" },
         element("button", { type: "button", class: "retry", onclick: this.retry }, "Try again"),
-        element("button", { type: "button", onclick: copy }, "Copy"),
+        pieces.length ? element("button", { type: "button", onclick: copy }, "Copy") : "",
+        element("span", {}, report ? costs(report) : ""),
       ),
     );
   }
@@ -133,8 +137,8 @@ function costs({ statistics, seed, temperature }) {
   const { tokens, time_to_first_token_ms: first, ms_per_token: pace } = statistics;
   return [
     `${tokens} tokens`,
-    first === null ? "" : `first after ${(first / 1000).toFixed(2)} s`,
-    pace === null ? "" : `${pace.toFixed(1)} ms a token`,
+    first === null ? "" : `first token after ${(first / 1000).toFixed(2)} s`,
+    pace === null ? "" : `${pace.toFixed(1)} ms per token`,
     temperature > 0 ? `seed ${seed}` : "",
   ]
     .filter(Boolean)

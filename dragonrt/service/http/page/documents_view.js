@@ -36,7 +36,7 @@ export class DocumentsView {
     this.drop.title = kinds.join(" ");
     this.hint.textContent = open
       ? "Drop files here. They stay on this machine."
-      : "These are read as they are: start with --uploads DIR to add files here.";
+      : "Start with --uploads DIR to add files here.";
     const rows = files.map(({ name, upload }) =>
       element(
         "li",
