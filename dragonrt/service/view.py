@@ -33,7 +33,7 @@ LEAVES: dict[Disclosure | None, str] = {
 HEADING, NOTE = "Sources:", "Note: "
 _FILES = rf"{HEADING}(?:\n- (?:device|cloud): [^\n]*)+"
 _NOTES = rf"{NOTE}[^\n]*(?:\n{NOTE}[^\n]*)*"
-_BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n{_NOTES})?|{_NOTES})\Z")
+_BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n\n?{_NOTES})?|{_NOTES})\Z")
 
 
 def carrier(piece: Piece) -> str:
@@ -169,9 +169,10 @@ def sources_text(sources: Sequence[Source], notices: Sequence[str]) -> str:
         heading = title(source)
         quoted = f": “{source.sentence}”" if source.sentence else ""
         lines.append(f"- {source.side}: {source.file}{f' ({heading})' if heading else ''}{quoted}")
-    lines += (f"{NOTE}{notice}" for notice in notices)
-    lines = [" ".join(line.splitlines()) for line in lines]  # a file's name may have any character
-    return "\n\n" + "\n".join(lines) if lines else ""
+    notes = [f"{NOTE}{notice}" for notice in notices]
+    # A file's name may have any character. Markdown needs the empty line between the two.
+    blocks = [[" ".join(line.splitlines()) for line in block] for block in (lines, notes)]
+    return "".join("\n\n" + "\n".join(block) for block in blocks if block)
 
 
 def without_sources(text: str) -> str:
