@@ -126,7 +126,7 @@ def flat(instance: Any) -> dict[str, Any]:
 
 
 def traced(instance: Any) -> dict[str, Any]:
-    """Return the values of `flat` that may be written to a trace or printed by `--json`."""
+    """Return the fields of a settings object, by name, that traces and `--json` may contain."""
     shown = {entry.name for entry in entries(type(instance)) if entry.about.traced}
     return {name: value for name, value in flat(instance).items() if name in shown}
 

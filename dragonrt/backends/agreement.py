@@ -91,9 +91,10 @@ def phase_after(phase: int, kind: Kind) -> int:
 
 
 class Standing(NamedTuple):
-    """The value at the end of a text: its `phase`, and in `lost` a bit for each row that disagrees.
+    """The number, date, code or name at a text's end, and which rows (documents) disagree with it.
 
-    `given[i]` is the log-probability that row i gave to the value's tokens. No value: NONE, 0, ().
+    `phase` is NONE or how far the value is read, `lost` has a bit for each row that disagrees, and
+    `given[i]` is the log-probability that row i gave to the value's tokens.
     """
 
     phase: int = NONE

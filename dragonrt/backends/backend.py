@@ -204,7 +204,7 @@ class Backend(Protocol):
         """Return a document without tokens, for rows that begin with none."""
 
     def unread(self, tokens: Sequence[int]) -> Document | None:
-        """Return a Document of token ids if this needs no forward, as with vLLM; otherwise None."""
+        """Return a Document that holds token ids in place of KV, as vLLM needs; otherwise None."""
         return None
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:

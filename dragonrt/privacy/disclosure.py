@@ -88,7 +88,7 @@ class Door:
     _in_run: bool = False
 
     def decide(self, token: int, *, withheld: bool) -> None:
-        """Append the next decided token to the transcript, before a message with it is sent."""
+        """Note the next decided token as sent or, if `withheld`, as hidden from the cloud."""
         if not withheld:
             self.transcript.append(token)
         elif not self._in_run:

@@ -44,7 +44,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """The C structure of llama.cpp's options; only the first four of a context have names here."""
+    """The C structure of a model's or context's options; four of a context's have names here."""
 
     _fields_ = (
         ("n_ctx", c_uint32),

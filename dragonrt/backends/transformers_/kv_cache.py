@@ -130,7 +130,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return the Cache that a forward writes to from column `start` on, unless preempted."""
+        """Return a transformers Cache for one forward, which writes from column `start` on."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

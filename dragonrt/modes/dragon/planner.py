@@ -118,7 +118,7 @@ class Planner:
                 return
 
     def undrafted(self) -> tuple[int, int] | None:
-        """Return (least, largest) length of the prefixes to draft after; None if there is none."""
+        """Return the first and last step to draft next; None if all permitted ones have drafts."""
         drafts, prefix = self._drafts, self._drafts.prefix
         last = min(len(prefix), self.limit)
         if last > drafts.decided and prefix.tokens[last - 1] in self._stop_tokens:

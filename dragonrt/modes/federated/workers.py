@@ -1,4 +1,4 @@
-"""The workers of a federated round: weights, deadlines, absence, and what they upload (SPEC 3)."""
+"""The clouds of mode `federated`: their weights in the mixture, deadlines, uploads (SPEC 3)."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
