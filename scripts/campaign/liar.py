@@ -232,7 +232,7 @@ async def lying_cloud(model: LanguageModel, says: Says, port: int = 0) -> AsyncI
     many = CloudLimits(device_rate=1e6)
     side = speaking("cloud", says, model.vocabulary, 0.0)
     address = Address("127.0.0.1", port, emulate=lambda stream: _Hearing(stream, cloud))
-    identity = Identity("cloud", model, lambda: "a lie")
+    identity = Identity("cloud", model)
     async with await serve(
         address, identity, admission(side, many), side.recorder, lambda line: None
     ) as server:
