@@ -99,7 +99,7 @@ class RecitingSide(SimulatedSide):
     halt_at: int | None = None
     library: Any = None
     librarian: Any = None
-    worker: Any = field(
+    thread: Any = field(
         default_factory=lambda: SimpleNamespace(answers=0, scheduler=SimpleNamespace(requests=[]))
     )
     following: Following | None = None
