@@ -103,7 +103,7 @@ async def test_sentences_and_missing_codes_are_annotated() -> None:
         found = response["output"][0]["content"][0]["annotations"]
         assert (found[0]["sentence"], found[1]) == (sentence, unseen)
         read = (await service.chat("code?", sources_in_text=True)).json()
-        *_, source, _, note = read["choices"][0]["message"]["content"].splitlines()
+        *_, source, _, _, note = read["choices"][0]["message"]["content"].splitlines()
         assert f"“{sentence}”" in source
         assert "plum-39" in note
         none = (await service.chat("b?")).json()
