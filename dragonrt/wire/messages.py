@@ -40,10 +40,10 @@ class Hello(Fields, frozen=True):
     """The first message of each side: its identity, and what must agree for a connection.
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
-    wall clock in milliseconds since 1970 (0: unknown). `tokenizer` and `weights` are
-    hashes. A network trained for the model is found by `weights`; an answer resumes only at a cloud
-    of equal `weights`. `software` and `model` are for people. Only role, tokenizer and vocabulary
-    are compared.
+    wall clock in milliseconds since 1970 (0: unknown). `tokenizer` and `weights` are hashes. A
+    network trained for the model is found by `weights`; an answer resumes only at a cloud of
+    equal `weights`. `software` and `model` are for people. Only role, tokenizer and vocabulary are
+    compared.
     """
 
     TYPE: ClassVar[int] = 0
