@@ -113,7 +113,7 @@ def _say(**line: Any) -> bool:
 
 def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
     embedder, options, changes = load(order.embedder), order.options, Changes()
-    embedder = replace(embedder, documents=partial(beside_answers, embedder.documents, idle))
+    embedder = replace(embedder, documents=partial(between_answers, embedder.documents, idle))
     with Reader(options["words"], options["largest"]) as reader:
         while True:
             begun_s, now = time.monotonic(), Stamps()
@@ -141,7 +141,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
             time.sleep(max(_LOOK_S, (looked_s - begun_s) / _SHARE))
 
 
-def beside_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
+def between_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
     """Return `documents(texts)`; while an answer is open (`idle` not set), rest 98 % of time."""
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):

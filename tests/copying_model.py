@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dragonrt.backends.agreement import Agreement
-from dragonrt.backends.backend import BESIDE_ANSWERS, Feed
+from dragonrt.backends.backend import SHARED_TOKENS, Feed
 from dragonrt.backends.mixture import Mixture, Weighing
 from dragonrt.backends.prefix_cache import PrefixCache
 from dragonrt.backends.row_set import RowSet
@@ -47,7 +47,7 @@ class Copying:
             context_length=999,
             exact_tokens=None,
             question_piece=1,
-            beside_answers=BESIDE_ANSWERS,
+            shared_tokens=SHARED_TOKENS,
         )
 
     def open(self, documents: Sequence[Any], capacity: int) -> "Written":

@@ -90,7 +90,7 @@ def phase_after(phase: int, kind: Kind) -> int:
     return phase
 
 
-class Standing(NamedTuple):
+class ValueState(NamedTuple):
     """The number, date, code or name at a text's end, and which rows (documents) disagree with it.
 
     `phase` is NONE or how far the value is read, `lost` has a bit for each row that disagrees, and
@@ -106,7 +106,7 @@ class Standing(NamedTuple):
         return np.array([bool(self.lost >> row & 1) for row in range(count)])
 
 
-BEFORE = Standing()
+BEFORE = ValueState()
 """That before a text, and outside of values."""
 
 
@@ -122,16 +122,16 @@ class Agreement:
             self._kinds[token] = kind_of(self._decode([token]))
         return self._kinds[token]
 
-    def after(self, before: Standing, token: int) -> Standing | None:
-        """Return the Standing after `token`; None if it needs the rows' predictions: `judged`."""
+    def after(self, before: ValueState, token: int) -> ValueState | None:
+        """Return the ValueState after `token`; None if it needs the rows' predictions: `judged`."""
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
         if phase == NONE:
             return BEFORE
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
-    def judged(self, before: Standing, token: int, rows: RowLogits) -> Standing:
-        """Return the Standing after `token`; `rows` are the predictions of the rows before it."""
+    def judged(self, before: ValueState, token: int, rows: RowLogits) -> ValueState:
+        """Return the ValueState after `token`; `rows` are the predictions of the rows before it."""
         found = self.after(before, token)
         if found is not None:
             return found
@@ -142,7 +142,7 @@ class Agreement:
         given = before.given or (0.0,) * gave.size
         given = tuple(map(sum, zip(given, gave.tolist(), strict=True)))
         lost = sum(1 << row for row, each in enumerate(given) if each < LEAST)
-        return Standing(phase, before.lost | lost, given)
+        return ValueState(phase, before.lost | lost, given)
 
     def text(self, tokens: Sequence[int]) -> str:
         return self._decode(tokens).strip()

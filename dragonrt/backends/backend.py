@@ -43,7 +43,7 @@ class Preemption:
         self._watcher = watcher
 
 
-BESIDE_ANSWERS = 12
+SHARED_TOKENS = 12
 """Rows times tokens that take llama.cpp on a CPU as long as two forwards of two rows."""
 ENOUGH = 16
 """Tokens of an exact forward from which on a question gains nothing by larger ones."""
@@ -67,14 +67,14 @@ class ModelInfo:
         exact_blocks: whether the bits of a row depend on that row alone: not on the number of
             tokens in a block, nor on the rows and requests that share the forward.
         exact_tokens: the most rows times tokens of a forward with `exact_blocks`; None: any number.
-        lone_from: the position in a row from which a forward of one token gives other last bits
+        single_from: the position in a row from which a forward of one token gives other last bits
             than a larger forward, so that the backend corrects it; None: nowhere.
         prompt_piece: prompts are split between forwards only at multiples of this many tokens per
             row; 1 if the bits of a prompt do not depend on where it is split.
         finetune: the purpose or name of the model, by its file; selects a prompt; may be empty.
         exact_batches: whether a feed gives the same bits whatever other feeds share its forward.
         kv_memory: bytes that the engine reserved for KV when loading; None: it allocates as needed.
-        beside_answers: on a CPU, the most rows times tokens that a forward reads of prompts while
+        shared_tokens: on a CPU, the most rows times tokens that a forward reads of prompts while
             another answer is open, or of one client's answers while other clients have answers.
     """
 
@@ -91,12 +91,12 @@ class ModelInfo:
     engine: str
     exact_blocks: bool
     exact_tokens: int | None = None
-    lone_from: int | None = None
+    single_from: int | None = None
     prompt_piece: int = 1
     finetune: str = ""
     exact_batches: bool = True
     kv_memory: int | None = None
-    beside_answers: int = BESIDE_ANSWERS
+    shared_tokens: int = SHARED_TOKENS
 
     @property
     def question_piece(self) -> int:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dragonrt.backends.agreement import BEFORE, LOST, NUMBER, Agreement, Standing
+from dragonrt.backends.agreement import BEFORE, LOST, NUMBER, Agreement, ValueState
 from dragonrt.backends.backend import RowLogits
 
 SUREST = 1 - 1e-6
@@ -68,13 +68,13 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the rows' weights. `standing` names the rows that disagree with the value at the
+    `weigh` returns the rows' weights. `state` names the rows that disagree with the value at the
     prefix's end: they lose their weight (SPEC 5). Each property is computed at its first use.
     """
 
     rows: RowLogits
     weigh: Callable[[], RowWeights]
-    standing: Standing = BEFORE
+    state: ValueState = BEFORE
     agreement: Agreement | None = None
 
     @property
@@ -105,7 +105,7 @@ class Mixture:
     def weights(self) -> NDArray[np.float64]:
         """Return ω̃, the weight of each row [rows]: its share of p."""
         weights = self._weighed.weights
-        if not self.standing.lost:
+        if not self.state.lost:
             return weights
         parts = np.exp(self.rows.at(self._said).astype(np.float64)).sum(axis=1)
         parts = np.where(self._lost, math.exp(-LOST) + parts, 1.0) * weights
@@ -116,7 +116,7 @@ class Mixture:
         """Return what each row contributes to `p` of each token id: [rows, len(tokens)]."""
         p = np.exp(self.rows.at(tokens).astype(np.float64))
         shares: NDArray[np.float64] = p * self._weighed.weights[:, None]
-        if self.standing.lost:
+        if self.state.lost:
             said = np.isin(tokens, self._said)
             shares[self._lost] *= np.where(said, 1.0, math.exp(-LOST))
             shares /= math.exp(self.kept)
@@ -128,13 +128,13 @@ class Mixture:
 
     @cached_property
     def _lost(self) -> NDArray[np.bool_]:
-        return self.standing.rows(len(self._weighed.logs))
+        return self.state.rows(len(self._weighed.logs))
 
     @cached_property
     def _mixed(self) -> tuple[NDArray[np.float32], float]:
         """Return p, and the logarithm of what it summed to before it was normalised."""
         logs = self._weighed.logs
-        if not self.standing.lost:
+        if not self.state.lost:
             return self.rows.mixed(logs), 0.0
         p = self.rows.mixed(logs - np.float32(LOST) * self._lost.astype(np.float32)).copy()
         p[self._said] += self._of_lost[self._said]
@@ -151,7 +151,7 @@ class Mixture:
     @cached_property
     def _said(self) -> NDArray[np.int64]:
         """Return the tokens that the rows that lost may still say."""
-        if self.standing.phase == NUMBER or self.agreement is None:
+        if self.state.phase == NUMBER or self.agreement is None:
             return np.empty(0, np.int64)
         tokens = np.flatnonzero(self._of_lost >= LEAST_SAID)
         return tokens[self.agreement.words(tokens)]

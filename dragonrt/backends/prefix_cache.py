@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from dragonrt.backends.agreement import BEFORE, Agreement, Standing
+from dragonrt.backends.agreement import BEFORE, Agreement, ValueState
 from dragonrt.backends.backend import Preemption, RowLogits
 from dragonrt.backends.mixture import Mixture, RowWeights, Weighing
 from dragonrt.backends.row_set import RowSet
@@ -16,8 +16,8 @@ from dragonrt.backends.scheduler import Done, Request, run_alone
 REMEMBERED_WEIGHINGS = 8
 """Weights kept for prefixes, in case of a rollback."""
 
-REMEMBERED_STANDINGS = 1024
-"""The same of standings; a value whose beginning is forgotten is read again."""
+REMEMBERED_STATES = 1024
+"""The same of states; a value whose beginning is forgotten is read again."""
 
 LONGEST_RUN = 16
 """The most tokens without a prediction that are read as part of an answer's block."""
@@ -56,7 +56,7 @@ class PrefixCache:
         self._weighed: dict[int, RowWeights] = {}
         self._weighing_lock = threading.Lock()
         self._agreement = agreement
-        self._standings = {start: BEFORE}
+        self._states = {start: BEFORE}
         self._newest: tuple[int, RowLogits] | None = None  # the prefix that was read last
         self._hashes = [start]  # of the prefixes in the rows, and perhaps more
 
@@ -157,9 +157,9 @@ class PrefixCache:
 
     def disagrees(self, prefix_hash: int) -> bool:
         """Return whether a prefix ends in a number or name with which all documents disagree."""
-        standing, rows = self._standings.get(prefix_hash, BEFORE), self.rows.count
+        state, rows = self._states.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
-        return bool(standing.lost) and bool(standing.rows(rows)[read].all())
+        return bool(state.lost) and bool(state.rows(rows)[read].all())
 
     def kept(self, hashes: Sequence[int], first: int) -> int:
         """Return how many leading tokens a `request` with the same arguments need not read."""
@@ -189,11 +189,11 @@ class PrefixCache:
             ]
         found = []
         for length, each in enumerate(logits, start=first):
-            standing = self._standings[hashes[length]]
+            state = self._states[hashes[length]]
             weigh = partial(self._weigh, tokens, hashes, length)
-            found.append(Mixture(each, weigh, standing, self._agreement))
+            found.append(Mixture(each, weigh, state, self._agreement))
             if length < len(tokens):
-                self._judge(self._agreement, standing, tokens[length], hashes[length + 1], each)
+                self._judge(self._agreement, state, tokens[length], hashes[length + 1], each)
         self._newest = hashes[len(tokens)], each if len(logits) == 1 else each.copy()
         return found
 
@@ -201,35 +201,35 @@ class PrefixCache:
         """Return the first prefix to read, so that it is known which rows agree after `first`."""
         if self._agreement is None:
             return first
-        if len(self._standings) > REMEMBERED_STANDINGS:
-            self._standings = {hashes[0]: BEFORE}
+        if len(self._states) > REMEMBERED_STATES:
+            self._states = {hashes[0]: BEFORE}
         known = first
-        while hashes[known] not in self._standings:
+        while hashes[known] not in self._states:
             known -= 1
-        unknown, standing = None, self._standings[hashes[known]]
+        unknown, state = None, self._states[hashes[known]]
         for length in range(known, first):
-            found = self._agreement.after(standing, tokens[length])
+            found = self._agreement.after(state, tokens[length])
             if found is None:
                 unknown = length if unknown is None else unknown
-                found = Standing(self._agreement.phase(tokens[length : length + 1], standing.phase))
+                found = ValueState(self._agreement.phase(tokens[length : length + 1], state.phase))
             elif not found.phase:
                 unknown = None
             if unknown is None:
-                self._standings[hashes[length + 1]] = found
-            standing = found
+                self._states[hashes[length + 1]] = found
+            state = found
         if unknown is None:
             return first
         if self._newest is None or (unknown + 1, self._newest[0]) != (first, hashes[unknown]):
             return unknown
-        before, rows = self._standings[hashes[unknown]], self._newest[1]
+        before, rows = self._states[hashes[unknown]], self._newest[1]
         self._judge(self._agreement, before, tokens[unknown], hashes[first], rows)
         return first
 
     def _judge(
-        self, by: Agreement, before: Standing, token: int, prefix_hash: int, rows: RowLogits
+        self, by: Agreement, before: ValueState, token: int, prefix_hash: int, rows: RowLogits
     ) -> None:
-        """Keep the standing after the prefix that ends with `token`, of which `rows` gave it."""
-        self._standings[prefix_hash] = by.judged(before, token, rows)
+        """Keep the state after the prefix that ends with `token`, of which `rows` gave it."""
+        self._states[prefix_hash] = by.judged(before, token, rows)
 
     def _weigh(self, tokens: list[int], hashes: list[int], step: int) -> RowWeights:
         """Return the weights of the rows after `step` tokens."""

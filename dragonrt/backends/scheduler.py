@@ -158,7 +158,7 @@ class Scheduler:
         self.requests: list[Request] = []
         self._exact = LARGEST if info.exact_tokens is None else info.exact_tokens
         # An accelerator computes many rows in the time of a few.
-        self.beside_answers = info.beside_answers if info.device == "cpu" else LARGEST
+        self.shared_tokens = info.shared_tokens if info.device == "cpu" else LARGEST
         self._shares = FairShares()
 
     def add(self, request: Request, client: Client = ()) -> None:
@@ -174,7 +174,7 @@ class Scheduler:
         """Return the next forward: tokens of answers, then pieces of prompts in the space left.
 
         The client that got least goes first. If several `clients` have open answers, the forward
-        has one answer of each, or more with `beside_answers` rows times tokens together. Pieces of
+        has one answer of each, or more with `shared_tokens` rows times tokens together. Pieces of
         prompts have `piece` rows times tokens, or more beside many answers. If the first request
         found no room, or its prompt less than the rest, it is read alone. Preempted requests end.
         """
@@ -185,7 +185,7 @@ class Scheduler:
         batch, silent, requests = Batch(), list[Request](), self.requests
         open_, waiting = set(clients), {each.client for each in requests}
         if len(open_ | waiting) > 1:
-            batch.portions = Portions(open_, self.beside_answers)
+            batch.portions = Portions(open_, self.shared_tokens)
             requests = sorted(requests, key=lambda each: self._shares.place(each.client))
         for request in requests:
             room, rows = self._exact - batch.size, request.rows.count

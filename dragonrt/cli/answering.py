@@ -274,7 +274,7 @@ def doctor(
 ) -> None:
     """Run `dragonrt doctor`: check all that an answer needs; exit with 1 if a check fails."""
     reached = settings(NetworkSettings, own, **_named((link,) if link is not None else host))
-    side = settings(SideSettings, own, side="device").beside([reached.host])
+    side = settings(SideSettings, own, side="device").with_peers_at([reached.host])
     if link is not None:
         _report_link(side, reached.device_address(LinkSettings()), as_json)
         return

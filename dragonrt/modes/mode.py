@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dragonrt.errors import DragonError
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.question import Question
-from dragonrt.privacy.evidence import Moved, RowShares
+from dragonrt.privacy.evidence import AnswerEvidence, RowShares
 from dragonrt.traces.events import Event, Noticed, NoticeKind
 from dragonrt.wire.messages import SessionMessage
 from dragonrt.wire.reasons import End, Reason
@@ -237,7 +237,7 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """Base class of the state machines: one side's part of one answer, a method for each input.
 
-    The methods collect Effects. `moved` has the bits by which documents made tokens likelier. If
+    The methods collect Effects. `evidence` has the bits by which documents made tokens likelier. If
     `ready`, this side has read the question; `finish` is why the answer is complete, or None.
     """
 
@@ -245,7 +245,7 @@ class Mode:
     """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
 
     def __init__(self) -> None:
-        self.moved = Moved()
+        self.evidence = AnswerEvidence()
         self.ready = False
         self.finish: Finish | None = None
         self._out = Effects()

@@ -330,7 +330,7 @@ class BlockVerifier(Mode):
         if isinstance(result, _Found):
             step = len(self._prefix) if block is None or block.read is None else block.read.step
             for place, bits in enumerate(result.files):
-                self.moved.decide(step + place, bits)
+                self.evidence.decide(step + place, bits)
             result = result.answer
         if isinstance(result, list):
             self._go_on(work, result, seconds, now)

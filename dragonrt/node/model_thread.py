@@ -195,7 +195,7 @@ class ModelThread(JobThread):
                     job()
                 del job  # free what it holds before the next job
             others = self.answers + bool(self._questions) > 1
-            piece = self.scheduler.beside_answers if others else ALONE
+            piece = self.scheduler.shared_tokens if others else ALONE
             with self._turn:
                 batch = self.scheduler.schedule(piece, self._clients)
                 if batch.requests:

@@ -34,7 +34,7 @@ class ConstantRate:
         self._queued: deque[tuple[int, float]] = deque()  # (end byte, time)
         self._passed = 0
         self._stopped = False
-        self.held_s, self.held = 0.0, 0
+        self.waited_s, self.waits = 0.0, 0
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
@@ -84,8 +84,8 @@ class ConstantRate:
         self._left -= 1
         self._passed += before - connection.waiting
         while self._queued and self._queued[0][0] <= self._passed:
-            self.held_s += self._loop.time() - self._queued.popleft()[1]
-            self.held += 1
+            self.waited_s += self._loop.time() - self._queued.popleft()[1]
+            self.waits += 1
         if connection.waiting < ENOUGH_BYTES:
             self._low.set()
 

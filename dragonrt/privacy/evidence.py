@@ -119,7 +119,7 @@ class Mixed:
 
 
 @dataclass(slots=True)
-class Moved:
+class AnswerEvidence:
     """The evidence for each decided token of an answer, in bits, and its sums over the answer.
 
     A sum counts only the tokens that the documents made likelier. `weight` is this side's weight in

@@ -118,7 +118,7 @@ class Answer:
     def _cited(self) -> list[tuple[Side, wire.Source]]:
         if is_refusal(self.text, self.refusal):
             return []
-        read, moved, asked = self.decoded.passages, self.decoded.moved, self.decoded.question
+        read, moved, asked = self.decoded.passages, self.decoded.evidence, self.decoded.question
         own = cited(read, moved.files, self.text, asked.prompt)
         theirs = (each.sources for each in self.decoded.attributions if each is not None)
         found = named(own, dict.fromkeys(chain.from_iterable(theirs)), moved.other)
@@ -136,7 +136,7 @@ class Answer:
         found = []
         for part in self.parts:
             answer, moved = part.decoded, part.start - self.start
-            for mark in marks(part.pieces, answer.passages, answer.moved, part._cited):
+            for mark in marks(part.pieces, answer.passages, answer.evidence, part._cited):
                 found.append(replace(mark, start=mark.start + moved, end=mark.end + moved))
         return found
 

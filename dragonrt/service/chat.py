@@ -297,8 +297,8 @@ class Chat:
             self.history = [*before, (prompt, joined.text)][-HISTORY:]
         if self.device.settings.keeps_drafts:  # a client may put all parts into one turn
             each = [(part.decoded.question.prompt, part.text) for part in parts]
-            disclosed = "; ".join(self.device.told.get(turn) or "" for turn in each)
-            self.device.told.remember((prompt, joined.text), disclosed)
+            disclosed = "; ".join(self.device.disclosed.get(turn) or "" for turn in each)
+            self.device.disclosed.remember((prompt, joined.text), disclosed)
         return joined
 
     async def _answer(self, question: Question, hear: Callable[[Piece | Record], None]) -> Answer:
@@ -342,7 +342,7 @@ class Chat:
         turn = question.prompt, answer.text
         self.history = [*self.history, turn][-HISTORY:]
         if self.device.settings.keeps_drafts:
-            self.device.told.remember(turn, self._shown_of(decoded, strings))
+            self.device.disclosed.remember(turn, self._shown_of(decoded, strings))
         return answer
 
     @property
@@ -364,7 +364,7 @@ class Chat:
         withholds an answer of which it is not known what was disclosed.
         """
         keeps = self.device.settings.keeps_drafts
-        told = map(self.device.told.get, history)
+        told = map(self.device.disclosed.get, history)
         unknown = (MARKER.strip() if keeps else answer for _, answer in history)
         return tuple(a if a is not None else b for a, b in zip(told, unknown, strict=True))
 

@@ -37,7 +37,7 @@ USUAL = DragonSettings()
 def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
     """Return SideSettings: a side's sample documents, half of the machine's cores, and `others`."""
     found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
-    return found.beside(["127.0.0.1"])
+    return found.with_peers_at(["127.0.0.1"])
 
 
 @asynccontextmanager

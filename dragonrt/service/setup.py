@@ -49,7 +49,7 @@ class DeviceSetup:
         reached = picked(NetworkSettings, own)
         others = members(how, reached, picked(LinkSettings, own), workers)
         side = picked(SideSettings, {"model": entry.model, **own, "side": "device"})
-        side = side.beside(other.address.host for other in others)
+        side = side.with_peers_at(other.address.host for other in others)
         unread = entry.unread if side.has_documents else None
         entry.check(how, side.model)
         lines = (*_expiring(reached, others), *([f"--mode {mode}: {unread}"] if unread else []))
@@ -70,7 +70,7 @@ class CloudSetup:
         reached = picked(NetworkSettings, own)
         address = reached.cloud_address(picked(LinkSettings, own))
         address.check_listening()  # before minutes of loading
-        side = picked(SideSettings, {**own, "side": "cloud"}).beside([address.host])
+        side = picked(SideSettings, {**own, "side": "cloud"}).with_peers_at([address.host])
         return cls(side, address, tuple(_expiring(reached)))
 
 

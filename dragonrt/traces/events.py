@@ -301,7 +301,7 @@ class AnswerClosed(Event, frozen=True, tag="close"):
     """The answer ended; `finish` is stop, length, cancelled or error.
 
     The device adds the bytes of its connections during the answer, probes and padding included, and
-    the round trip. At a constant rate it adds `held`, a message's mean wait for a frame.
+    the round trip. At a constant rate it adds `frame_wait`, a message's mean wait for a frame.
     """
 
     finish: str
@@ -310,7 +310,7 @@ class AnswerClosed(Event, frozen=True, tag="close"):
     rtt: float | None = None
     padding_sent: int = 0
     padding_received: int = 0
-    held: float | None = None
+    frame_wait: float | None = None
 
 
 EVENTS: tuple[type[Event], ...] = tuple(Event.__subclasses__())

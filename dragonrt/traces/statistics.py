@@ -129,7 +129,7 @@ def statistics(
         "bytes_per_token": mean(closed.bytes_sent + closed.bytes_received, answer.tokens),
         "padding_sent": closed.padding_sent,
         "padding_received": closed.padding_received,
-        "held_ms": milliseconds(closed.held),
+        "frame_wait_ms": milliseconds(closed.frame_wait),
         "rtt_ms": milliseconds(closed.rtt),
         "acceptance": acceptance(answer, "device", "cloud"),
         **of_mode(answer),

@@ -134,7 +134,7 @@ def _side(where: Path, model: str, kv: str, *sides: Side) -> LoadedSide:
     """Load a side with the documents of `sides`, all read if so much KV can be stored."""
     index, documents = where / " ".join(("index", *sides)), tuple(where / each for each in sides)
     settings = SideSettings(sides[0], model=model, documents=documents, index=index, kv_cache=kv)
-    return LoadedSide.load(settings if len(sides) > 1 else settings.beside(["127.0.0.1"]))
+    return LoadedSide.load(settings if len(sides) > 1 else settings.with_peers_at(["127.0.0.1"]))
 
 
 @contextmanager

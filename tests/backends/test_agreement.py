@@ -18,7 +18,7 @@ from dragonrt.backends.agreement import (
     NUMBER,
     Agreement,
     Kind,
-    Standing,
+    ValueState,
     kind_of,
     phase_after,
 )
@@ -87,7 +87,7 @@ def test_a_row_that_lost_says_what_belongs_to_no_value(
     phase: int, lost: int, parts: list[list[float]]
 ) -> None:
     by = Agreement(lambda tokens: PIECES[tokens[0]], len(PIECES))
-    said = Mixture(logits(ROWS), lambda: RowWeights(RELEVANCES), Standing(phase, lost), by)
+    said = Mixture(logits(ROWS), lambda: RowWeights(RELEVANCES), ValueState(phase, lost), by)
     weighed = np.array([[0.75], [0.25]]) * np.array(parts)
     kept = weighed.sum()
     assert said.relevance == pytest.approx(math.log(4.0))
@@ -99,7 +99,7 @@ def test_a_row_that_lost_says_what_belongs_to_no_value(
 
 def test_rows_that_all_lost_weigh_as_before() -> None:
     by = Agreement(lambda tokens: PIECES[tokens[0]], len(PIECES))
-    said = Mixture(logits(ROWS), lambda: RowWeights(RELEVANCES), Standing(NUMBER, 0b11), by)
+    said = Mixture(logits(ROWS), lambda: RowWeights(RELEVANCES), ValueState(NUMBER, 0b11), by)
     assert said.kept == pytest.approx(-LOST)
     assert said.p == pytest.approx([0.5, 0.3, 0.2])
     assert said.weights == pytest.approx([0.75, 0.25])
@@ -111,7 +111,7 @@ def test_a_row_disagrees_with_a_name_if_it_is_sure_of_another() -> None:
     assert by.judged(BEFORE, 0, rows)[:2] == (NAME, 0b001)
     assert by.judged(BEFORE, 1, rows) == BEFORE
     assert by.judged(BEFORE, 2, rows)[:2] == (NUMBER, 0b100)
-    assert by.judged(Standing(NUMBER, 0b100), 0, rows)[:2] == (GAP, 0b111)
+    assert by.judged(ValueState(NUMBER, 0b100), 0, rows)[:2] == (GAP, 0b111)
 
 
 def test_what_a_row_gave_a_value_counts_together() -> None:
@@ -167,14 +167,14 @@ def test_who_agrees_depends_on_the_text_alone(texts: tuple[str, str]) -> None:
     for number in range(2):
         text = numbered(texts[number])
         whole = after(cache(*texts), text, 0)
-        assert {each.standing.lost for each in whole} == {0, 2 - number}
+        assert {each.state.lost for each in whole} == {0, 2 - number}
         apart = cache(*texts)
         for length, expected in enumerate(whole):
             for tokens in (text[:length], [*text[:length], 1], text[:length]):
                 found = after(apart, tokens)[0]
             assert found.p.tobytes() == expected.p.tobytes()
             resumed = after(cache(*texts), text[:length])[0]
-            assert (resumed.kept, resumed.standing) == (expected.kept, expected.standing)
+            assert (resumed.kept, resumed.state) == (expected.kept, expected.state)
 
 
 def test_no_prefix_is_read_twice_as_long_as_a_text_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,6 +183,6 @@ def test_no_prefix_is_read_twice_as_long_as_a_text_goes_on(monkeypatch: pytest.M
     for length in range(len(numbered(text))):
         after(side, numbered(text)[:length])
     assert backend.fed == [1] * len(backend.fed)
-    monkeypatch.setattr(prefix_cache, "REMEMBERED_STANDINGS", 0)
+    monkeypatch.setattr(prefix_cache, "REMEMBERED_STATES", 0)
     expected = after(cache(text, other), numbered(text))[0]
-    assert after(side, numbered(text))[0].standing == expected.standing
+    assert after(side, numbered(text))[0].state == expected.state

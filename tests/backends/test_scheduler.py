@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from dragonrt.backends.backend import BESIDE_ANSWERS, ModelInfo, Preempted, Preemption
+from dragonrt.backends.backend import SHARED_TOKENS, ModelInfo, Preempted, Preemption
 from dragonrt.backends.mixture import Mixture
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -258,7 +258,7 @@ class Engine:
         while True:
             clients = +self.open
             batch = self.scheduler.schedule(
-                BESIDE_ANSWERS if self.open.total() > 1 else ALONE, clients
+                SHARED_TOKENS if self.open.total() > 1 else ALONE, clients
             )
             if batch.requests:
                 self.largest = max(self.largest, batch.size)
@@ -367,7 +367,7 @@ def test_next_tokens_do_not_wait_for_another_devices_sessions(sessions: int) -> 
             other.cancel()
         return (clock() - began_s) / 50
 
-    assert simulated(test, info(None)) <= FIXED + rows + BESIDE_ANSWERS
+    assert simulated(test, info(None)) <= FIXED + rows + SHARED_TOKENS
 
 
 def test_idleness_and_spare_capacity_are_no_credit() -> None:

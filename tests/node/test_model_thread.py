@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from dragonrt.backends.backend import BESIDE_ANSWERS, Document, Preemption
+from dragonrt.backends.backend import SHARED_TOKENS, Document, Preemption
 from dragonrt.backends.llama_cpp.embedder import load_embedder
 from dragonrt.backends.model import LanguageModel
 from dragonrt.backends.prefix_cache import PrefixCache
@@ -145,12 +145,12 @@ async def test_reading_a_question_delays_a_token_two_forwards_at_most(
         for session in (*answers, await question):
             session.close()
     *tokens, of_the_question = sorted(thread.within)
-    assert -(-2 * length // (PER_ROW * 8)) <= of_the_question <= -(-2 * length // BESIDE_ANSWERS)
+    assert -(-2 * length // (PER_ROW * 8)) <= of_the_question <= -(-2 * length // SHARED_TOKENS)
     assert len(tokens) > 10
     assert max(tokens) == 1
     assert max(thread.before) <= 1
     for each in thread.forwards:
-        assert max(each) <= max(BESIDE_ANSWERS, PER_ROW * (sum(each) - max(each)))
+        assert max(each) <= max(SHARED_TOKENS, PER_ROW * (sum(each) - max(each)))
     assert all(queued <= 2 * answers + 1 for queued, answers in waiting)
 
 
@@ -162,13 +162,13 @@ async def test_a_question_without_waiters_is_read_in_large_pieces(
         assert list(map(max, thread.forwards)) == [ALONE, ALONE, 600 - 2 * ALONE]
         thread.forwards.clear()
         second = await prepared(thread, model, [9] * 30)  # the first may want a token any time
-        assert thread.largest == BESIDE_ANSWERS
+        assert thread.largest == SHARED_TOKENS
         first.close()
         first.close()
         assert thread.answers == 1
         thread.forwards.clear()
         await asked(second, [5] * 60, 0)
-        assert thread.largest > BESIDE_ANSWERS  # its own block, and nobody else's
+        assert thread.largest > SHARED_TOKENS  # its own block, and nobody else's
         second.close()
         assert thread.answers == 0
 
@@ -191,7 +191,7 @@ async def test_background_requests_yield_to_answers_and_run_when_idle(
         for length in range(1, 4):
             await asked(session, [7] * length, length)
         await settled(thread)
-        assert max(map(max, thread.forwards[1:])) < BESIDE_ANSWERS
+        assert max(map(max, thread.forwards[1:])) < SHARED_TOKENS
         assert not idle.done()
         thread.forwards.clear()
         session.close()
@@ -319,7 +319,7 @@ async def test_answers_give_back_what_they_took(model: LanguageModel) -> None:
         assert one > 0
         forwards = len(thread.forwards)
         second = await side.prepare(question, verifies=False)
-        assert max(map(max, thread.forwards[forwards:])) <= BESIDE_ANSWERS
+        assert max(map(max, thread.forwards[forwards:])) <= SHARED_TOKENS
         assert (shelf.loads, model.backend.pool.used) == (4, 2 * one)
         end(first)
         assert model.backend.pool.used == one

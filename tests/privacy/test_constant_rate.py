@@ -81,7 +81,7 @@ def test_padding_leaves_few_sizes_and_changes_no_token() -> None:
     numbers = statistics(AnswerCounts.of(padded.records))
     assert 0 < numbers["padding_sent"] < numbers["bytes_sent"]
     assert 0 < numbers["padding_received"] < numbers["bytes_received"]
-    assert numbers["held_ms"] is None
+    assert numbers["frame_wait_ms"] is None
     plain_numbers = statistics(AnswerCounts.of(plain.records))
     assert plain_numbers["padding_sent"] == plain_numbers["padding_received"] == 0
 
@@ -109,7 +109,7 @@ def test_a_cadence_looks_the_same_whatever_is_asked_and_answered() -> None:
     assert up(others) == up(frames)
     assert down(others)[:50] == down(frames)[:50]
     numbers = statistics(AnswerCounts.of(given.records))
-    assert numbers["held_ms"] > 5
+    assert numbers["frame_wait_ms"] > 5
     assert numbers["padding_sent"] > 0.8 * numbers["bytes_sent"]
 
 

@@ -17,7 +17,7 @@ from retrieval.following import (
     Order,
     Stamps,
     UpdateOptions,
-    beside_answers,
+    between_answers,
     found_files,
     stamps,
 )
@@ -122,7 +122,7 @@ def test_embedding_pauses_while_an_answer_is_open(
     idle = Idle()
     if not answers:
         idle.set()
-    vectors = beside_answers(documents, idle, [str(number) for number in range(20)])
+    vectors = between_answers(documents, idle, [str(number) for number in range(20)])
     assert vectors[:, 0].tolist() == [*range(20)]
     assert waits == [50.0] * 3 * answers
 

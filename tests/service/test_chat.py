@@ -15,7 +15,7 @@ from dragonrt.modes.mode import Finish
 from dragonrt.modes.question import Question
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
-from dragonrt.node.answers.told import ToldAnswers
+from dragonrt.node.answers.disclosed import DisclosedAnswers
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.service.answer import Answer, Piece
 from dragonrt.service.chat import HISTORY, SEED_BITS, Chat, News
@@ -378,7 +378,7 @@ async def test_withheld_answers_survive_a_restart(tmp_path: Path, later: Disclos
     answers = {"who?": "Tom\n", "b?": "yes\n"}
     for settings, prompt in ((REDACTING, "who?"), (DragonSettings(disclose=later), "b?")):
         talk, _ = conversation(answers)
-        redact(talk, settings=settings, told=ToldAnswers(tmp_path / "told"))
+        redact(talk, settings=settings, disclosed=DisclosedAnswers(tmp_path / "told"))
         talk.history = [("who?", "Tom")] if prompt == "b?" else []  # as a client sends it back
         asked = (await talk.ask(prompt)).decoded.question  # alone: all of it is withheld
     ((_, read),) = asked.resumed(()).history

@@ -14,7 +14,7 @@ from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.node.answers import client_session
 from dragonrt.node.answers.citing import Passage
 from dragonrt.privacy.disclosure import FLOOR
-from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.evidence import AnswerEvidence
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer, Piece, Source
 from dragonrt.service.view import AnswerView, carrier, cost_line, ledger_line, title
@@ -41,8 +41,8 @@ def record(t: float, event: Event) -> Record:
 
 
 def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Answer:
-    moved = Moved()
-    moved.decide(0, (6.2,))
+    evidence = AnswerEvidence()
+    evidence.decide(0, (6.2,))
     decided = (
         HALF,
         structs.replace(HALF, cloud=False, share=1.0, document=0),
@@ -58,7 +58,7 @@ def reply(temperature: float = 0.0, finish: Finish = Finish.STOP) -> Answer:
         ],
         finish=finish,
         passages=(Passage("Some words of it…", "notes/tom.txt", 0.8, "Tom says yes. And no."),),
-        moved=moved,
+        evidence=evidence,
         attributions=(
             Attribution((FERRY, structs.replace(FERRY, name="other.md", bits=1.0)), ("41",)),
         ),

@@ -35,7 +35,7 @@ TOTAL = 100, 30, 0.25  # bytes with the probes', and the round trip
 COMMON_NUMBERS = {
     "padding_sent": 0,
     "padding_received": 0,
-    "held_ms": None,
+    "frame_wait_ms": None,
     "time_to_first_token_ms": 500.0,
     "total_ms": 1500.0,
     "bytes_sent": 100,

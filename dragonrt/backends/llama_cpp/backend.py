@@ -265,7 +265,7 @@ def load_model(
         engine=f"llama.cpp of {model.library.name} ({model.library.instructions})",
         exact_blocks=found.tokens > 0,
         exact_tokens=found.tokens or None,
-        lone_from=found.lone_from,
+        single_from=found.single_from,
         prompt_piece=LARGEST_FORWARD,
         finetune=model.metadata("general.finetune") or model.metadata("general.name"),
     )

@@ -56,8 +56,8 @@ class Context:
     """A llama.cpp context: numbered sequences of tokens with KV. One thread uses it, unless noted.
 
     Attributes:
-        lone_from: the position from which a token alone in its forward would get other bits than in
-            a larger forward: it is read on one thread or with a second token; None: nowhere.
+        single_from: the position from which a token alone in its forward would get other bits than
+            in a larger forward: it is read on one thread or with a second token; None: nowhere.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Context:
         sequences: int,
         cells: int,
         adapter: int = 0,
-        lone_from: int | None = None,
+        single_from: int | None = None,
         room: Room | None = None,
     ) -> None:
         """Allocate `cells` for each sequence, with a LoRA of the model. Raises BusyError.
@@ -76,7 +76,7 @@ class Context:
         """
         self._model, self._library, self._room = model, model.library, room
         self.threads, self.sequences, self.cells = threads, sequences, cells
-        self.lone_from = lone_from
+        self.single_from = single_from
         self._used: set[int] = set()
         self._free: list[range] = []  # given back in any thread
         self._is_portable, self._is_hidden = not model.has_windows, False
@@ -181,7 +181,7 @@ class Context:
         for start in range(0, len(batch), most):
             places = range(start, min(start + most, len(batch)))
             alone: list[int] = []
-            if (least := self.lone_from) is not None and any(t.position >= least for t in batch):
+            if (least := self.single_from) is not None and any(t.position >= least for t in batch):
                 found = lone_places([batch[place].sequence for place in places])
                 alone = [p + start for p in found if batch[p + start].position >= least]
             if rest := [place for place in places if place not in alone] if alone else places:
@@ -195,7 +195,7 @@ class Context:
         self._tokens[:count], self._positions[:count] = tokens, positions
         self._owners[:count] = sequences
         last = positions[0]
-        if is_lone := count == 1 and self.lone_from is not None and last >= self.lone_from:
+        if is_lone := count == 1 and self.single_from is not None and last >= self.single_from:
             # Two tokens on three threads and more are faster than one token on one thread.
             if self.threads > 2 and last + 1 < self.cells:
                 count, wanted = 2, [*wanted, False]

@@ -33,8 +33,8 @@ class Contexts:
     def __init__(self, model: LlamaModel, threads: int, adapter: int, found: Exactness) -> None:
         """`found` is of this model, with a LoRA (0: none)."""
         self.pool = KvPool()
-        self._model, self._kv_bytes, lone_from = model, found.bytes, found.lone_from
-        self._make = partial(Context, model, threads, adapter=adapter, lone_from=lone_from)
+        self._model, self._kv_bytes, single_from = model, found.bytes, found.single_from
+        self._make = partial(Context, model, threads, adapter=adapter, single_from=single_from)
         # llama.cpp computes outputs in one buffer, and copies them into another.
         self._forward_bytes = 2 * 4 * (found.tokens or LARGEST_FORWARD) * model.vocabulary
         self._forward_bytes += _LAYER_BYTES * LARGEST_FORWARD * model.hidden_size

@@ -44,12 +44,12 @@ class Exactness:
     Attributes:
         tokens: the most rows times tokens of an exact forward; 0: not even two are exact.
         bytes: the bytes of KV that one token takes in one row.
-        lone_from: see `Context`.
+        single_from: see `Context`.
     """
 
     tokens: int
     bytes: int
-    lone_from: int | None
+    single_from: int | None
 
 
 def exactness(model: LlamaModel, threads: int, adapter: int, weights: str) -> Exactness:
@@ -108,26 +108,26 @@ class SelfTest:
             if start > before:
                 self._read(0, before, start, LARGEST_FORWARD, is_wanted=False)
             self._states[start] = context.save(0)
-        context.lone_from = self._lone_from()
+        context.single_from = self._single_from()
         sizes = self._states[len(self._line)].size - self._states[0].size
         exact = (
             most for most in CANDIDATES if all(self._is_exact(most, at) for at in self._starts)
         )
         tokens = 0 if self._model.has_planes else next(exact, 0)  # see `Context._empty`
-        return Exactness(tokens, sizes // len(self._line), context.lone_from)
+        return Exactness(tokens, sizes // len(self._line), context.single_from)
 
-    def _lone_from(self) -> int | None:
+    def _single_from(self) -> int | None:
         """Return from where single steps depend on the number of threads."""
         if self._context.threads == 1:
             return None
         for before, start in pairwise((-_PADDING, *self._starts)):
-            split, whole = (self._steps(start, lone_from) for lone_from in (None, 0))
+            split, whole = (self._steps(start, single_from) for single_from in (None, 0))
             if not np.array_equal(split, whole):
                 return before + _PADDING
         return None
 
-    def _steps(self, start: int, lone_from: int | None) -> Floats:
-        self._context.lone_from = lone_from
+    def _steps(self, start: int, single_from: int | None) -> Floats:
+        self._context.single_from = single_from
         self._context.load(0, self._states[start])
         return self._read(0, start, start + _STEPS, 1)
 

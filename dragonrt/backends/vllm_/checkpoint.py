@@ -26,7 +26,7 @@ _CPU = {
     "block_size": 32,  # the least: what a request computes again is a part of a block
 }
 _PROMPT_PIECE, _SAMPLE = 256, 2**21
-_BESIDE_ANSWERS = 128  # 12 cost a tenth of the tokens/s of 16 sessions; 256 delay first tokens
+_SHARED_TOKENS = 128  # 12 cost a tenth of the tokens/s of 16 sessions; 256 delay first tokens
 
 
 def load_model(
@@ -91,7 +91,7 @@ def load_model(
         exact_blocks=exact > 0,
         exact_tokens=exact or None,
         prompt_piece=_PROMPT_PIECE,
-        beside_answers=_BESIDE_ANSWERS,
+        shared_tokens=_SHARED_TOKENS,
         exact_batches=exact > 0,
         kv_memory=engine.kv_blocks * engine.block_bytes,
     )

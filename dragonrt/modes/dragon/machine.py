@@ -271,13 +271,13 @@ class Dragon(Peered):
         self._out.events.append(event)
         if not self._peering.alone:
             self._decision.compared(event.device, event.cloud)
-        if self.moved.weight is None and decided.own is not None and decided.theirs is not None:
+        if self.evidence.weight is None and decided.own is not None and decided.theirs is not None:
             own, theirs = decided.own.relevance, decided.theirs.relevance
-            self.moved.weight = side_weights(own, theirs)[0]
+            self.evidence.weight = side_weights(own, theirs)[0]
         if mixed is not None:
-            self.moved.decide(step, mixed.files, mixed.cloud)
+            self.evidence.decide(step, mixed.files, mixed.cloud)
         elif decided.own is not None and decided.own.rows is not None:  # alone, or by a Target
-            self.moved.decide(step, decided.own.rows.without_each(token, 1.0, 0.0))
+            self.evidence.decide(step, decided.own.rows.without_each(token, 1.0, 0.0))
         tokens = drafts.prefix.tokens
         if len(tokens) == step or tokens[step] != token:
             self._continue_with(step, token)

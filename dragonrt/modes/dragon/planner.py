@@ -93,8 +93,8 @@ class Planner:
     def wanted(self) -> Work | None:
         """Extend the prefix and return the next forward; None if no further draft is permitted."""
         self.extend()
-        undrafted = self.undrafted()
-        return None if undrafted is None else self._work(Span.of(self._drafts.prefix, *undrafted))
+        next_steps = self.next_steps()
+        return None if next_steps is None else self._work(Span.of(self._drafts.prefix, *next_steps))
 
     def extend(self) -> None:
         """Append known drafts to the prefix while it is not longer than `limit` (SPEC 1.7).
@@ -117,7 +117,7 @@ class Planner:
             else:
                 return
 
-    def undrafted(self) -> tuple[int, int] | None:
+    def next_steps(self) -> tuple[int, int] | None:
         """Return the first and last step to draft next; None if all permitted ones have drafts."""
         drafts, prefix = self._drafts, self._drafts.prefix
         last = min(len(prefix), self.limit)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.evidence import AnswerEvidence
 from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.fields import MAX_CODE, MAX_MISSING
@@ -89,10 +89,10 @@ def cited(
 
 
 def attribution(
-    passages: Sequence[Passage], moved: Moved, answer: str, question: str
+    passages: Sequence[Passage], evidence: AnswerEvidence, answer: str, question: str
 ) -> Attribution:
     """Return a message: the answer's sources, and its codes that are in no passage or question."""
-    sources = cited(passages, moved.files, answer, question)
+    sources = cited(passages, evidence.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
     nameable = tuple(source for source in sources if source.bits >= CLOSE_BITS)
@@ -266,12 +266,12 @@ class Mark:
 def marks(
     pieces: Sequence[DecidedText],
     passages: Sequence[Passage],
-    moved: Moved,
+    evidence: AnswerEvidence,
     sources: Sequence[tuple[Side, Source]],
 ) -> list[Mark]:
     """Return the marks of an answer, in order: which of its words come from which source.
 
-    `sources` come from `named`. `moved` has the bits by which each file made each token likelier.
+    `sources` come from `named`. `evidence` has the bits by which each file made a token likelier.
     Neighbouring words with the same source share a mark, even across words of up to three letters.
     """
     text, places = "", list[tuple[int, int, TokenDecided]]()
@@ -282,7 +282,7 @@ def marks(
     joins = False
     for word in WORD.finditer(text):
         tokens = [e for start, end, e in places if start < word.end() and word.start() < end]
-        mark = _marked(word, tokens, passages, moved, sources)
+        mark = _marked(word, tokens, passages, evidence, sources)
         if mark is not None:
             if joins and mark == replace(found[-1], start=mark.start, end=mark.end):
                 mark = replace(mark, start=found.pop().start)
@@ -295,17 +295,17 @@ def _marked(
     word: re.Match[str],
     tokens: Sequence[TokenDecided],
     passages: Sequence[Passage],
-    moved: Moved,
+    evidence: AnswerEvidence,
     sources: Sequence[tuple[Side, Source]],
 ) -> Mark | None:
     files = [_named(file) for file in dict.fromkeys(passage.file for passage in passages)]
-    evidence = [moved.at(event.step) for event in tokens]
+    bits_of = [evidence.at(event.step) for event in tokens]
     weighed: list[tuple[float, bool, float]] = []
     for side, source in sources:
         if side == "device":
-            known = [own[files.index(source.name)] for own, _ in evidence if own]
+            known = [own[files.index(source.name)] for own, _ in bits_of if own]
         else:
-            known = [other for _, other in evidence if other is not None]
+            known = [other for _, other in bits_of if other is not None]
         has = word[0].casefold() in content(source.sentence)
         bits = sum(max(0.0, each) for each in known)
         weighed.append((max(bits, FEWEST_WORD_BITS * has), has, source.bits))

@@ -15,7 +15,7 @@ from dragonrt.node.answers.model_session import Prefiller
 from dragonrt.node.connections.connector import Connector, NotConnectedError
 from dragonrt.node.connections.peer import Peer
 from dragonrt.privacy.disclosure import MARKER, Door
-from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.evidence import AnswerEvidence
 from dragonrt.timeouts import BackOff
 from dragonrt.traces import events
 from dragonrt.traces.events import Noticed, NoticeKind, Record, TokenDecided
@@ -30,7 +30,7 @@ class Answer:
     """The record of an answer on the device. Times are seconds on its event loop's clock.
 
     `records` are its events except drafts and messages, `passages` the chunks that the device read.
-    `moved` has by how many bits documents made each token likelier. `attributions` has a message
+    `evidence` has by how many bits documents made each token likelier. `attributions` has a message
     with sources, or None, from each other side that took part.
     """
 
@@ -39,7 +39,7 @@ class Answer:
     records: list[Record] = field(default_factory=list)
     finish: Finish = Finish.CANCELLED
     passages: tuple[Passage, ...] = ()
-    moved: Moved = field(default_factory=Moved)
+    evidence: AnswerEvidence = field(default_factory=AnswerEvidence)
     attributions: tuple[wire.Attribution | None, ...] = ()
     asked_s: float = 0.0
     bytes_sent: int = 0
@@ -136,7 +136,7 @@ class ClientSession:
                 session.close(End(Reason.CANCELLED, ""))
             await driver.settle()
             told = {each.name: each.attribution.differing for each in sessions if each.attribution}
-            for line in disagreements(own, told, driver.mode.moved.weight):
+            for line in disagreements(own, told, driver.mode.evidence.weight):
                 driver.record(Noticed(NoticeKind.DISAGREEMENT, line))
             spent = Traffic(*map(sub, self._traffic(), before))
             rtt_s = max((each.rtt_s for each in sessions), default=0.0)
@@ -145,7 +145,7 @@ class ClientSession:
             finish = driver.finish.value if driver.finish else "error"
             driver.record(events.AnswerClosed(finish, *spent[:2], rtt_s, *spent[2:], held_s))
             answer.attributions = tuple(each.attribution for each in sessions if each.took_part)
-            answer.moved = driver.mode.moved
+            answer.evidence = driver.mode.evidence
         return answer
 
     def _record(self, record: Record) -> None:
@@ -163,9 +163,9 @@ class ClientSession:
     def _held_s(self) -> float | None:
         """Return how long messages waited for their ticks, on average over a connection."""
         peers = [each.peer for each in self._connectors]
-        paced = [peer.pacing for peer in peers if peer is not None and peer.pacing.held]
-        held = sum(each.held for each in paced)
-        return sum(each.held_s for each in paced) / held if held else None
+        paced = [peer.pacing for peer in peers if peer is not None and peer.pacing.waits]
+        waits = sum(each.waits for each in paced)
+        return sum(each.waited_s for each in paced) / waits if waits else None
 
     # Joining and rejoining.
 

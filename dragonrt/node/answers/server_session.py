@@ -68,7 +68,7 @@ def server_session(
             await session.wait_closed()
             if session.concluded is not None and prefiller.share_sources:
                 text = read.decode(mode.decided), question.prompt
-                found = attribution(read.passages, mode.moved, *text)
+                found = attribution(read.passages, mode.evidence, *text)
                 differing = storable(await read.other_values(mode.decided))
                 session.attribute(structs.replace(found, differing=differing))
         finally:

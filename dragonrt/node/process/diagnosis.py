@@ -119,8 +119,8 @@ def _engine(info: ModelInfo) -> Finding:
     if info.exact_blocks:
         most = "any number of" if info.exact_tokens is None else f"up to {info.exact_tokens}"
         exact = f"equal bits in forwards of {most} tokens, at any number of threads"
-        if info.lone_from is not None:
-            exact += f" (a lone token from position {info.lone_from} on has a forward of its own)"
+        if info.single_from is not None:
+            exact += f" (a lone token from position {info.single_from} on has a forward of its own)"
     if not info.exact_batches:
         exact += ", nor beside other answers" * (not info.exact_blocks)
     faster = ""

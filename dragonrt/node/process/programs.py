@@ -25,8 +25,8 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Counterpart, Resources, Settings
 from dragonrt.node.answers import server_session
 from dragonrt.node.answers.client_session import ClientSession
+from dragonrt.node.answers.disclosed import DisclosedAnswers
 from dragonrt.node.answers.driver import OnRecord
-from dragonrt.node.answers.told import ToldAnswers
 from dragonrt.node.connections.addresses import Address, Identity, Member
 from dragonrt.node.connections.admission import USUAL_LIMITS, CloudAdmission, CloudLimits, serve
 from dragonrt.node.connections.connector import Connector, NotConnectedError, kept, mistaken
@@ -124,14 +124,14 @@ async def cloud(
 async def run_cloud(
     cloud: AbstractAsyncContextManager[Cloud],
     on_ready: Callable[[int], None],
-    beside: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
+    pages: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; call `on_ready` with the port when that begins.
 
-    Then open answers may finish, until a second signal. Meanwhile the context `beside` is open.
+    Then open answers may finish, until a second signal. Meanwhile the context `pages` is open.
     """
     stopping = asyncio.Event()
-    async with cloud as running, beside(running):
+    async with cloud as running, pages(running):
         on_signals((signal.SIGINT, signal.SIGTERM), stopping.set, running.admission.hasten)
         on_ready(running.port)
         await stopping.wait()
@@ -156,8 +156,8 @@ def counterpart(weight: float, connector: Connector) -> Counterpart:
 class Device:
     """A device that keeps its other sides connected and asks questions one after another.
 
-    `told` has the texts of earlier answers that other sides received. `resources` are what the mode
-    needs besides question and settings, None until `complete` has prepared them.
+    `disclosed` has the texts of earlier answers that other sides received. `resources` are what the
+    mode needs besides question and settings, None until `complete` has prepared them.
     """
 
     side: LocalSide
@@ -165,7 +165,7 @@ class Device:
     settings: Settings
     resources: Resources | None = None
     members: Sequence[Member] = ()
-    told: ToldAnswers = field(default_factory=ToldAnswers)
+    disclosed: DisclosedAnswers = field(default_factory=DisclosedAnswers)
 
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
@@ -228,8 +228,8 @@ async def device(
         local_side(loaded) as side,
         _dialling(side.model, members, how, side.recorder, on_notice, side.timeouts) as connectors,
     ):
-        told = ToldAnswers(Path(platformdirs.user_data_dir("dragonrt")) / "told.jsonl")
-        found = Device(side, connectors, how, None, members, told)
+        disclosed = DisclosedAnswers(Path(platformdirs.user_data_dir("dragonrt")) / "told.jsonl")
+        found = Device(side, connectors, how, None, members, disclosed)
         with suppress(NotConnectedError):
             found.complete()
         yield found

@@ -98,7 +98,7 @@ class SideSettings:
         if self.watch and not self.documents:
             raise DragonError("--watch needs documents: name them with --documents")
 
-    def beside(self, hosts: Iterable[str]) -> "SideSettings":
+    def with_peers_at(self, hosts: Iterable[str]) -> "SideSettings":
         """Return the settings; unset `threads` become half the cores if a host is this machine."""
         if self.threads is not None or not any(map(is_loopback, hosts)):
             return self

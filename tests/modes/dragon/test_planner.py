@@ -104,7 +104,7 @@ def test_what_is_missing_before_a_draft_at_hand_is_drafted() -> None:
     drafts.own.keep(TokenPrefix(start_hash(0), [1, 2]).hashes[2:])  # without what it grew from
     plans.extend()
     assert drafts.prefix.tokens == [1, 2, 3]
-    assert plans.undrafted() == (1, 3)
+    assert plans.next_steps() == (1, 3)
 
 
 def sure_of(token: int) -> SimulatedSaid:

@@ -23,7 +23,7 @@ from dragonrt.node.answers.citing import (
     named,
     sentence_of,
 )
-from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.evidence import AnswerEvidence
 from dragonrt.side import Side
 from dragonrt.traces.events import TokenDecided
 from dragonrt.wire.fields import MAX_MISSING
@@ -36,8 +36,8 @@ def sources(*bits: float) -> list[Source]:
     return [Source("", f"{place}.md", 0.5, each) for place, each in enumerate(bits)]
 
 
-def moved(*files: float, other: float | None = None) -> Moved:
-    found = Moved()
+def evidence(*files: float, other: float | None = None) -> AnswerEvidence:
+    found = AnswerEvidence()
     found.decide(0, files, other)
     return found
 
@@ -86,17 +86,17 @@ def test_without_evidence_the_words_of_the_answer_decide() -> None:
 
 def test_a_cloud_sends_its_sources_and_the_codes_it_lacks() -> None:
     read = [Passage("7 boats", "boat.md", 0.4, "Number 41."), Passage("", "car.md", 0.9, "Blue.")]
-    told = attribution(read, moved(3.0, 0.1), "41 of 7, 43 and 43 and 9", "Which of the 9?")
+    told = attribution(read, evidence(3.0, 0.1), "41 of 7, 43 and 43 and 9", "Which of the 9?")
     assert [(source.name, source.sentence) for source in told.sources] == [
         ("boat.md", "Number 41.")
     ]
     assert told.missing == ("43",)
     many = " ".join(map(str, range(100, 300)))
-    assert len(attribution(read, moved(), f"{'9' * 300} {many}", "").missing) == MAX_MISSING
+    assert len(attribution(read, evidence(), f"{'9' * 300} {many}", "").missing) == MAX_MISSING
 
 
 def test_only_likelier_tokens_count_and_a_step_counts_once() -> None:
-    found = Moved()
+    found = AnswerEvidence()
     assert (found.files, found.other) == ([], None)
     found.decide(0, (3.0, -2.0), 1.0)
     found.decide(1, (9.0,), -5.0)
@@ -254,15 +254,15 @@ Token = tuple[str, float, float, float, int | None]
 
 def found(*tokens: Token) -> list[tuple[str, str, int | None]]:
     """The marks of these tokens: their words, their file and the place of its chunk."""
-    moved, pieces = Moved(), []
+    evidence, pieces = AnswerEvidence(), []
     for step, (text, key, boat, cloud, chunk) in enumerate(tokens):
-        moved.decide(step, (key, boat), cloud)
+        evidence.decide(step, (key, boat), cloud)
         event = TokenDecided(step, 0, None, None, "own", 0.0, 0.5, chunk)
         pieces.append((text, event))
     whole = "".join(text for text, _ in pieces)
     return [
         (whole[each.start : each.end], each.source.name, each.place)
-        for each in marks(pieces, READ, moved, OF)
+        for each in marks(pieces, READ, evidence, OF)
     ]
 
 
@@ -290,10 +290,10 @@ def test_a_word_without_evidence_is_of_the_sentence_that_has_it(word: str, named
 
 @pytest.mark.parametrize("file", ["Screenshot 10.00\u202fAM.md", f"{2000 * 'x'}.md"])
 def test_a_source_whose_name_is_shown_otherwise_has_its_words(file: str) -> None:
-    moved, event = Moved(), TokenDecided(0, 0, None, None, "own", 0.0, 0.5, None)
-    moved.decide(0, (3.0,), None)
+    evidence, event = AnswerEvidence(), TokenDecided(0, 0, None, None, "own", 0.0, 0.5, None)
+    evidence.decide(0, (3.0,), None)
     source = Source("Key", file, 0.9, 9.0, "Behind the door.")
     (mark,) = marks(
-        [("beside", event)], [Passage("Key", file, 0.9, "", 40)], moved, [("device", source)]
+        [("beside", event)], [Passage("Key", file, 0.9, "", 40)], evidence, [("device", source)]
     )
     assert (mark.source, mark.place) == (source, 40)

@@ -32,7 +32,7 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.driver import AnswerSession, Driver
 from dragonrt.node.answers.model_session import ForwardResult, PrefillResult
-from dragonrt.privacy.evidence import Moved
+from dragonrt.privacy.evidence import AnswerEvidence
 from dragonrt.testing.loop import run
 from dragonrt.testing.pair import SimulatedSide
 from dragonrt.testing.scripted import Script
@@ -67,7 +67,7 @@ class ScriptedMode(Mode):
     heard: list[Input] = field(default_factory=list)
     timed_out: list[float] = field(default_factory=list)
     decided: tuple[int, ...] = ()
-    moved: Moved = field(default_factory=Moved)
+    evidence: AnswerEvidence = field(default_factory=AnswerEvidence)
     times_bandwidth = True
     verifies = False
 

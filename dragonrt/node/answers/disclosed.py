@@ -18,7 +18,7 @@ LARGEST = 2**26
 _LONGEST_S = 2.0  # for another process to write
 
 
-class ToldAnswers:
+class DisclosedAnswers:
     """Stores, by a hash of question and answer, which text of an answer other sides received.
 
     The file `path`, which only its owner can read, keeps texts over restarts (None: memory only).
@@ -37,8 +37,8 @@ class ToldAnswers:
         line = self._lines.get(_key(turn))
         return None if line is None else str(json.loads(line)[1])
 
-    def remember(self, turn: Turn, told: str) -> None:
-        line = self._keep(_key(turn), told)
+    def remember(self, turn: Turn, disclosed: str) -> None:
+        line = self._keep(_key(turn), disclosed)
         if self._path is not None and self._lock is not None:
             with suppress(OSError), self._lock:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)

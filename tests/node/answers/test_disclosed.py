@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 import pytest
 
-from dragonrt.node.answers import told as told_answers
-from dragonrt.node.answers.told import REMEMBERED, ToldAnswers
+from dragonrt.node.answers import disclosed as disclosed_answers
+from dragonrt.node.answers.disclosed import REMEMBERED, DisclosedAnswers
 from retrieval.files import create
 
 TURN = ("who?", "Tom")
@@ -16,9 +16,9 @@ TURN = ("who?", "Tom")
 
 def test_what_was_told_survives_and_only_its_owner_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "told"
-    ToldAnswers(path).remember(TURN, "…")
-    ToldAnswers(path).remember(("b?", "yes"), "yes")
-    again = ToldAnswers(path)
+    DisclosedAnswers(path).remember(TURN, "…")
+    DisclosedAnswers(path).remember(("b?", "yes"), "yes")
+    again = DisclosedAnswers(path)
     assert (again.get(TURN), again.get(("b?", "yes")), again.get(("b?", "no"))) == (
         "…",
         "yes",
@@ -30,22 +30,22 @@ def test_what_was_told_survives_and_only_its_owner_reads_it(tmp_path: Path) -> N
 
 def test_the_last_word_counts_and_damage_costs_only_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "told"
-    told = ToldAnswers(path)
+    told = DisclosedAnswers(path)
     told.remember(TURN, "Tom")
     told.remember(TURN, "…")
     with path.open("ab") as file:
         file.write(b'[1]\n\xc3(\n{\n["a", "b"]\n')
-    assert ToldAnswers(path).get(TURN) == "…"
+    assert DisclosedAnswers(path).get(TURN) == "…"
     path.write_bytes(b"\xff")
-    assert ToldAnswers(path).get(TURN) is None
+    assert DisclosedAnswers(path).get(TURN) is None
 
 
 def test_the_file_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "told"
-    told = ToldAnswers(path)
+    told = DisclosedAnswers(path)
     for number in range(2 * REMEMBERED + 1):
         told.remember((str(number), ""), "x")
-    kept = ToldAnswers(path)
+    kept = DisclosedAnswers(path)
     assert kept.get(("0", "")) is None
     assert kept.get((str(2 * REMEMBERED), "")) == "x"
     assert len([json.loads(line) for line in path.read_text("utf-8").splitlines()]) == REMEMBERED
@@ -54,16 +54,16 @@ def test_the_file_is_bounded(tmp_path: Path) -> None:
 def test_the_file_is_bounded_while_two_devices_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(told_answers, "LARGEST", 2**14)
+    monkeypatch.setattr(disclosed_answers, "LARGEST", 2**14)
     path = tmp_path / "told"
-    devices = ToldAnswers(path), ToldAnswers(path)
+    devices = DisclosedAnswers(path), DisclosedAnswers(path)
     sizes = []
     for number in range(400):
         devices[number % 2].remember((str(number), ""), f"{number:0100}")
         sizes.append(path.stat().st_size)
     assert max(sizes) <= 2**13
     assert min(sizes[100:]) <= 2**12
-    kept = ToldAnswers(path)
+    kept = DisclosedAnswers(path)
     assert all(kept.get((str(n), "")) == f"{n:0100}" for n in range(380, 400))
     assert kept.get(("0", "")) is None
 
@@ -80,19 +80,19 @@ def test_nothing_is_lost_that_another_device_writes_meanwhile(
         others[0].join(0.1)  # it writes at once, or waits for this one
         return create(file)
 
-    told, other = ToldAnswers(path), ToldAnswers(path)
-    monkeypatch.setattr(told_answers, "LARGEST", 2**12)
-    monkeypatch.setattr("dragonrt.node.answers.told.create", interrupted)
+    told, other = DisclosedAnswers(path), DisclosedAnswers(path)
+    monkeypatch.setattr(disclosed_answers, "LARGEST", 2**12)
+    monkeypatch.setattr("dragonrt.node.answers.disclosed.create", interrupted)
     for number in range(100):
         told.remember((str(number), ""), "x")
         if others:
             break
     others[0].join()
-    assert ToldAnswers(path).get(TURN) == "…"
+    assert DisclosedAnswers(path).get(TURN) == "…"
 
 
 def test_the_newest_are_kept_and_repeated_ones_are_new() -> None:
-    told = ToldAnswers()
+    told = DisclosedAnswers()
     told.remember(TURN, "Tom")
     for number in range(REMEMBERED - 1):
         told.remember((str(number), ""), "x")
