@@ -45,7 +45,7 @@ export class DocumentsView {
         upload
           ? element(
               "button",
-              { type: "button", "aria-label": `Delete ${name}`, onclick: () => this.delete(upload) },
+              { type: "button", "aria-label": `Delete ${name}`, onclick: () => this.delete(name, upload) },
               "Delete",
             )
           : "",
@@ -101,8 +101,9 @@ export class DocumentsView {
     }
   }
 
-  async delete(name) {
-    await remove(place(name));
+  async delete(name, upload) {
+    if (!confirm(`Delete ${name} from this machine?`)) return;
+    await remove(place(upload));
     await this.refresh();
     this.listed.focus();
   }

@@ -335,6 +335,7 @@ byId("keep").addEventListener("change", (event) => {
   listChats();
 });
 byId("forget").addEventListener("click", () => {
+  if (!confirm("Forget all chats? They cannot be restored.")) return;
   stop();
   chats.forgetAll();
   showChat();
