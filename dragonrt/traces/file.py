@@ -24,7 +24,7 @@ from retrieval.files import create, opened
 
 log = logging.getLogger("dragonrt")
 
-SCHEMA = 7
+SCHEMA = 8
 """Raised with every change of a field; files of another number are refused."""
 WRITTEN_AT_ONCE = (TraceStarted, AnswerClosed)
 """Events after which the file is flushed, so that a killed process loses at most one answer."""
