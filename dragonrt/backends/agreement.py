@@ -74,7 +74,7 @@ def kind_of(text: str) -> Kind:
 
 
 def phase_after(phase: int, kind: Kind) -> int:
-    """Return the phase after a token of `kind`: NONE, NAME, NUMBER, or GAP + n after n words."""
+    """Return a value's phase after a token of `kind`: NONE (no value), NAME, NUMBER, GAP + n."""
     match kind:
         case Kind.DIGIT:
             return NUMBER
@@ -93,8 +93,8 @@ def phase_after(phase: int, kind: Kind) -> int:
 class ValueState(NamedTuple):
     """The number, date, code or name at a text's end, and which rows (documents) disagree with it.
 
-    `phase` is NONE or how far the value is read, `lost` has a bit for each row that disagrees, and
-    `given[i]` is the log-probability that row i gave to the value's tokens.
+    `phase` is NONE outside of values, else NAME, NUMBER or GAP + n. Bit i of `lost` is 1 if row i
+    disagrees, and `given[i]` is the log-probability that row i gave to the value's tokens so far.
     """
 
     phase: int = NONE
@@ -123,7 +123,7 @@ class Agreement:
         return self._kinds[token]
 
     def after(self, before: ValueState, token: int) -> ValueState | None:
-        """Return the ValueState after `token`; None if it needs the rows' predictions: `judged`."""
+        """Return the ValueState after `token`; None if it depends on predictions: call `judged`."""
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
         if phase == NONE:
@@ -131,7 +131,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: ValueState, token: int, rows: RowLogits) -> ValueState:
-        """Return the ValueState after `token`; `rows` are the predictions of the rows before it."""
+        """Return the ValueState after `token`; `rows` has each row's prediction of that token."""
         found = self.after(before, token)
         if found is not None:
             return found

@@ -39,7 +39,7 @@ class Preemption:
                 watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
-        """Register a callback that the first `request` runs in its thread; None removes it."""
+        """Have the first `request` call `watcher`, in the thread that requests; None removes it."""
         self._watcher = watcher
 
 
@@ -68,14 +68,14 @@ class ModelInfo:
             tokens in a block, nor on the rows and requests that share the forward.
         exact_tokens: the most rows times tokens of a forward with `exact_blocks`; None: any number.
         single_from: the position in a row from which a forward of one token gives other last bits
-            than a larger forward, so that the backend corrects it; None: nowhere.
+            than a larger forward, so the backend avoids such forwards; None: no position.
         prompt_piece: prompts are split between forwards only at multiples of this many tokens per
             row; 1 if the bits of a prompt do not depend on where it is split.
-        finetune: the purpose or name of the model, by its file; selects a prompt; may be empty.
+        finetune: the purpose or name that the model's file gives, which selects a prompt; or "".
         exact_batches: whether a feed gives the same bits whatever other feeds share its forward.
         kv_memory: bytes that the engine reserved for KV when loading; None: it allocates as needed.
-        shared_tokens: on a CPU, the most rows times tokens that a forward reads of prompts while
-            another answer is open, or of one client's answers while other clients have answers.
+        shared_tokens: on a CPU, how many rows times tokens a forward reads of prompts while another
+            answer is open, and of one client's answers while other clients have open answers.
     """
 
     parameters: int
@@ -100,9 +100,9 @@ class ModelInfo:
 
     @property
     def question_piece(self) -> int:
-        """Return the tokens per row at whose multiples a question may be split between forwards.
+        """Return at which multiples of tokens the question's part of a prompt may be split.
 
-        It is 1 (split anywhere) if `exact_tokens` is at least 16 (ENOUGH), else `prompt_piece`.
+        It is 1 (anywhere) if forwards of 16 tokens (ENOUGH) are exact, otherwise `prompt_piece`.
         """
         enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
         return 1 if self.exact_blocks and enough else self.prompt_piece
@@ -146,7 +146,7 @@ class Rows(Protocol):
         """Allocate room for `tokens` shared tokens in total. The tokens that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Return a Document of the first `length` shared tokens of a `row` without a document."""
+        """Make a Document of the first `length` shared tokens of a `row` with an empty document."""
 
 
 class RowLogits(Protocol):
@@ -204,13 +204,13 @@ class Backend(Protocol):
         """Return a document without tokens, for rows that begin with none."""
 
     def unread(self, tokens: Sequence[int]) -> Document | None:
-        """Return a Document that holds token ids in place of KV, as vLLM needs; otherwise None."""
+        """Return a Document of token ids alone if the engine keeps the KV (vLLM), else None."""
         return None
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:
         """Return one row per document, with room for `capacity` shared tokens.
 
-        Raises ModelError for another model's document, and as `KvPool.room` for lack of memory.
+        Raises ModelError for another model's document or too much KV, BusyError if memory is full.
         """
 
     def forward(self, feeds: Sequence[Feed]) -> Sequence[Sequence[RowLogits] | None]:

@@ -25,9 +25,10 @@ Relevances = NDArray[np.float64]
 class Weighing:
     """The relevances of one side's documents to the question, and how they change in an answer.
 
-    `initial` is used first. After every `every` tokens (0: never), `again(tokens)` returns new
-    relevances. They depend only on the answer's tokens, so rollbacks change no draft. `refusal` is
-    the id of a refusal's first token, if known; `doubt` scales how much a refusal costs (SPEC 1).
+    `initial` has a relevance per row. After every `every` tokens of the answer (0: never),
+    `again(tokens)` replaces it, given all tokens so far and nothing else, so rollbacks change no
+    draft. `refusal` is the id of the first token of the model's refusal to answer, if known; each
+    row's relevance then gains `doubt` times log(1 - P(refusal)) (SPEC 1).
     """
 
     initial: Relevances
@@ -48,8 +49,8 @@ class Weighing:
 class RowWeights:
     """The weights of one side's rows: the softmax of their relevances (DRAGON Eq. 2).
 
-    `weights` are ω̃, float64 [rows]; `logs` are their logarithms, float32; `relevance` is
-    h̃ = logsumexp(relevances), from which the two sides' weights in the answer follow.
+    `weights` (ω̃) are float64 [rows], of sum 1, and `logs` their logarithms, float32. `relevance`
+    is h̃ = logsumexp(relevances), by which a side's own weight in the two sides' mixture is set.
     """
 
     def __init__(self, relevances: Sequence[float] | Relevances) -> None:
@@ -68,8 +69,8 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh` returns the rows' weights. `state` names the rows that disagree with the value at the
-    prefix's end: they lose their weight (SPEC 5). Each property is computed at its first use.
+    `weigh()` gives the weights of `rows`, and `state` the rows that disagree with the value at the
+    prefix's end and so lose their weight (SPEC 5). Each property is computed at its first use.
     """
 
     rows: RowLogits
@@ -79,10 +80,7 @@ class Mixture:
 
     @property
     def p(self) -> NDArray[np.float32]:
-        """Return the mixture of this side's rows [vocabulary], before any sampler.
-
-        It sums to 1 up to float32's rounding; a codec makes the sum exact.
-        """
+        """Return the mixture of this side's rows [vocabulary], before any sampler (sum about 1)."""
         return self._mixed[0]
 
     @cached_property
@@ -92,7 +90,7 @@ class Mixture:
 
     @property
     def kept(self) -> float:
-        """Return κ ≤ 0, the log of the share of this side's weight that its agreeing rows keep."""
+        """Return κ, the log of the share of its weight that a side keeps: 0 if no row disagrees."""
         return self._mixed[1]
 
     @cached_property

@@ -61,12 +61,12 @@ class LanguageModel:
         """Load a model: bundled ones and GGUF files by llama.cpp, others by transformers or vLLM.
 
         Args:
-            name: see `file_of`; for transformers and vLLM a directory or a hub id.
+            name: a bundled model, a GGUF file or one of the hub (`file_of`), a directory, a hub id.
             device: for transformers; auto prefers CUDA, then MPS, then the CPU.
             dtype: for transformers and vLLM; auto is the checkpoint's, and on a CPU bfloat16 where
                 that is fast, otherwise float32.
             threads: the number of CPU threads; by default `usual_threads()`.
-            template: the prompt's words; by default those of TRAINED, else of CHAT or PLAIN.
+            template: the prompt's words; by default those that it was trained on, or general ones.
             adapter: the directory of a LoRA, or for a GGUF model also a GGUF file.
             library: the file of llama.cpp's library, if it is not that of an installed package.
             engine: one of ENGINES; auto chooses llama.cpp or transformers by the name.

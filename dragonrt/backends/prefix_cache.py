@@ -42,9 +42,8 @@ class PrefixCache:
     ) -> None:
         """`start` is the hash of the empty text. Without `weighing` rows weigh the same.
 
-        With `agreement` they lose their weight in values that are not theirs. If `in_blocks`,
-        several tokens are fed in one forward, otherwise one: some machines compute other bits for a
-        block.
+        With `agreement` they lose their weight in values that are not theirs. Unless `in_blocks`,
+        forwards have one token of the answer: some machines compute other bits for a block.
         """
         self._open = open_rows
         self._prompt = prompt
@@ -70,7 +69,10 @@ class PrefixCache:
         *,
         in_blocks: bool = True,
     ) -> Self:
-        """Read `prompt` into `rows` now; return their cache. Arguments as of the constructor."""
+        """Read `prompt` into `rows` now, without a scheduler, and return their PrefixCache.
+
+        `start` is the hash of an empty answer. If `in_blocks`, a forward may read several tokens.
+        """
         cache = cls(lambda: rows, prompt, start, weighing, in_blocks=in_blocks)
         run_alone(cache.prefill)
         return cache
@@ -95,7 +97,7 @@ class PrefixCache:
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:
-        """Compute the predictions of a `request` now, without a scheduler, and return them."""
+        """Run a `request` of these arguments now, without a scheduler; return its Mixtures."""
         return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
 
     def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:

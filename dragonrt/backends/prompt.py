@@ -129,13 +129,13 @@ TRAINED: Mapping[str, PromptTemplate] = {
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
-    """The prompt of a model without a chat template. `start` is the text of its first token."""
+    """The prompt of a model without a chat template; it begins with the text `start`, or ""."""
 
     template: PromptTemplate = PLAIN
     start: str = ""
 
     def document_text(self, title: str, text: str) -> str:
-        """Return the prompt up to the question. `title` is not used: trained models do without."""
+        """Return the prompt up to the question. `title` is ignored: models were trained without."""
         return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
@@ -149,7 +149,7 @@ class PlainPrompt:
 class ChatPrompt:
     """The prompt of a model with a chat template: the document opens the first user message.
 
-    `document_text` has all that is the same for every question, `question_text` the rest.
+    `document_text` is its beginning, equal for all questions, and `question_text` follows it.
     """
 
     tokenizer: Tokenizer

@@ -20,7 +20,7 @@ _UNKNOWN = 16 * 2**30  # bytes, if the machine's memory is unknown
 def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
     """Return a model's default number of threads: OMP_NUM_THREADS, else cores / `sides`, 1 to 8.
 
-    `sides` is how many models run on this machine's cores at the same time, each on its share.
+    `sides` models share the cores of this machine at the same time. `root`: see `usable_cores`.
     """
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):

@@ -32,7 +32,7 @@ Done = Callable[[T | Exception], None]
 
 
 def levels(client: Client) -> tuple[Client, ...]:
-    """Return the keys by which a client's shares are counted: (address,), (address, connection)."""
+    """Return the keys that count a client's use of a model: (address,), (address, connection)."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
@@ -53,7 +53,7 @@ class FairShares:
         return tuple(self._ahead.get(each, 0.0) for each in levels(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
-        """Count a forward: `used` is rows times tokens by client; `waiting` ones have requests."""
+        """Count `used`, a forward's rows times tokens by client; `waiting` have requests left."""
         least = dict[Client, float]()
         for each in {level for client in waiting for level in levels(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
@@ -65,7 +65,7 @@ class FairShares:
 
 
 class Portions:
-    """Limits the rows times tokens of each client in a forward if several have open answers."""
+    """Limits how much of one forward each client may use while several have open answers."""
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""
@@ -75,7 +75,7 @@ class Portions:
         self._size = size
 
     def room(self, client: Client, most: int) -> int:
-        """Return how many rows times tokens, at most `most`, a client's next request may read."""
+        """Return the rows times tokens that a client may still use, at most `most`."""
         return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
 
     def take(self, client: Client, size: int) -> None:
@@ -90,9 +90,10 @@ class Request:
 
     Attributes:
         piece: prompts are split between forwards only at multiples of so many tokens; 1: anywhere.
-        done: gets a list of the logits after the prompt, if there is one, and after each token of
-            `tokens[every:]`; or an exception, and then the rows keep what earlier forwards read.
-        in_blocks: whether a forward may read several tokens of `tokens[every:]`, or only one.
+        every: the index of the first token of which, and of all after it, logits are wanted.
+        done: gets a list of the logits after the prompt, if there is one, and after each token from
+            `every` on; or an exception, and then the rows keep what earlier forwards read.
+        in_blocks: whether one forward may read several of the tokens from `every` on, or only one.
         hidden: whether `RowLogits.hidden` is wanted, too.
         client: the client whose fair share the request uses.
         read: how many of the tokens earlier forwards have read.
@@ -173,10 +174,11 @@ class Scheduler:
     def schedule(self, piece: int = ALONE, clients: Iterable[Client] = ()) -> Batch:
         """Return the next forward: tokens of answers, then pieces of prompts in the space left.
 
-        The client that got least goes first. If several `clients` have open answers, the forward
-        has one answer of each, or more with `shared_tokens` rows times tokens together. Pieces of
-        prompts have `piece` rows times tokens, or more beside many answers. If the first request
-        found no room, or its prompt less than the rest, it is read alone. Preempted requests end.
+        The client that got least goes first. If several `clients` have open answers, each has one
+        answer in the forward, or several of `shared_tokens` rows times tokens together. Prompts
+        have `piece` rows times tokens together, or twice those of the answers if that is more. The
+        first request is read alone if the forward would not read it, or if its client would get
+        less than half of it and not the end of a prompt. Preempted requests end.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
@@ -214,7 +216,7 @@ class Scheduler:
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
-        """Use what `Backend.forward` gave: call `done` of ended requests, queue the rest again."""
+        """Take what `Backend.forward` gave; call `done` of ended requests, queue others again."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
             self._shares.charge(batch.used, {each.client for each in waiting})
@@ -258,7 +260,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
-    """Run the Request that `make` returns, in its own forwards; return or raise its result."""
+    """Run the Request that `make(done, preemption)` returns, by itself; return its result."""
     found: list[T | Exception] = []
     request = make(found.append, Preemption())
     scheduler = Scheduler(request.rows.info)

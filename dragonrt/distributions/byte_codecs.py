@@ -138,7 +138,7 @@ _KINDS = (1 << KIND_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A float format, fp16 or fp32. Read as integers, the bits of 0.0 … 1.0 are 0 … `one`."""
+    """A float format, fp16 or fp32. `one` is the integer of the bits of 1.0; that of 0.0 is 0."""
 
     kind: Kind
     dtype: np.dtype[np.floating[Any]]

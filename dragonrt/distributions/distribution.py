@@ -111,7 +111,7 @@ def _other_vocabulary(distribution: Distribution, vocabulary: int) -> Distributi
 
 
 def probabilities_on(distribution: Distribution, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the probabilities of `ids`, sorted, a superset of the listed tokens: float64 [U]."""
+    """Return the probabilities of `ids`, a sorted superset of the listed tokens: float64 [U]."""
     if ids.size == distribution.ids.size:
         return distribution.probabilities
     p = np.full(ids.size, distribution.rest_density)

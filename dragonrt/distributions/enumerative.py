@@ -31,7 +31,7 @@ def subset_bits(n: int, k: int) -> int:
 
 
 def composition_bits(total: int, parts: int) -> int:
-    """Return the bits of a rank of `rank_composition`: ⌈log2 C(total + parts - 1, parts - 1)⌉."""
+    """Return the bits to rank `parts` counts of sum `total`: ⌈log2 C(total+parts-1, total)⌉."""
     return subset_bits(total + parts - 1, total)
 
 

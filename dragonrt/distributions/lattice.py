@@ -169,7 +169,7 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """Consume a distribution as `read` does; return a function that builds its LatticePoint."""
+        """Consume a distribution like `read`; return a function that builds its LatticePoint."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
@@ -218,9 +218,9 @@ class LatticeCodec(Codec):
 
 @dataclass(frozen=True, slots=True)
 class ConformalThreshold:
-    """C-SQS's threshold β at one token, with the learning rate η and the wanted dropped mass α.
+    """C-SQS's threshold β at one token, with its learning rate η and the wanted dropped mass α.
 
-    The defaults of η and α are those of SQS's experiments, which allow any initial β.
+    The defaults of η and α are those of SQS's experiments; the first β is the caller's choice.
     """
 
     beta: float
@@ -229,7 +229,7 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first threshold; if given, √`horizon` (a count of tokens) divides η and α."""
+        """Return the first token's threshold. √`horizon` (of tokens; None: 1) divides η and α."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 

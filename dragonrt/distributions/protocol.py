@@ -91,7 +91,7 @@ class BitReader:
         self._position += 8 * count
 
     def expect(self, bits: int) -> None:
-        """Raise CodecError if more than `bits` bits, and up to 7 bits of padding, are left."""
+        """Raise CodecError if more bits are unread than the `bits` to come and 7 of padding."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 

@@ -53,11 +53,11 @@ class Outputs(NamedTuple):
 
 
 class Context:
-    """A llama.cpp context: numbered sequences of tokens with KV. One thread uses it, unless noted.
+    """A llama.cpp context: numbered sequences of tokens with KV. One thread calls most methods.
 
     Attributes:
-        single_from: the position from which a token alone in its forward would get other bits than
-            in a larger forward: it is read on one thread or with a second token; None: nowhere.
+        single_from: the position from which a token that is alone in its forward would get other
+            bits than beside others, unless `forward` reads it in a special way; None: nowhere.
     """
 
     def __init__(
@@ -288,7 +288,7 @@ def portable(state: State, sequence: int, sequences: int) -> State:
 
 
 def native(state: State, sequences: int) -> State:
-    """Return a `portable` state for a context of `sequences`. Raises ModelError if damaged."""
+    """Return a `portable` state as a context with `sequences` loads it. ModelError if damaged."""
     if not np.array_equal(state[_HEADER : _HEADER + _WORD], _words(1)):
         raise ModelError("the stored KV of a document is damaged: delete it")
     cells, others = state[_HEADER + _WORD :], [0] * (sequences - 1)
@@ -300,15 +300,15 @@ def _words(*numbers: int) -> State:
 
 
 def lone_places(sequences: Sequence[int]) -> list[int]:
-    """Return the indices of tokens in a batch that llama.cpp would compute alone.
+    """Return which tokens of a batch llama.cpp would compute alone, as indices for `forward`.
 
-    Flash attention on CPUs has a kernel of its own for one token of one row. If the row is long
-    (512 padded cells), it divides the KV among the threads (`use_split_kv_path` in
-    ggml-cpu/ops.cpp), and the last bits depend on the number of threads; elsewhere they do not.
+    They need forwards of their own. Flash attention on CPUs has a kernel for one token of one row.
+    If the row is long (512 padded cells), it divides the KV among the threads (`use_split_kv_path`
+    in ggml-cpu/ops.cpp), so the last bits depend on the number of threads.
 
-    `sequences` has the sequence of each token. llama.cpp divides a batch into parts of equally many
-    tokens of sequences with consecutive numbers (`llama_batch_allocr::split_equal`). Only the last
-    token of a sequence can be alone.
+    `sequences` has the sequence number of each token. llama.cpp divides a batch into parts of
+    equally many tokens of sequences with consecutive numbers (`llama_batch_allocr::split_equal`).
+    Only the last token of a sequence can be alone.
     """
     left: dict[int, list[int]] = {}
     for place, sequence in enumerate(sequences):

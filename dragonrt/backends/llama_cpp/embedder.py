@@ -28,14 +28,14 @@ _POOLED = (1, 2, 3)  # by the mean, the first or the last token
 def load_embedder(
     name: str = DEFAULT, threads: int | None = None, library: Path | None = None
 ) -> Embedder:
-    """Load "default", a GGUF file (see `file_of`), or a model of sentence-transformers.
+    """Load an embedding model: "default" (bundled), a GGUF file, or one of sentence-transformers.
 
     GGUF models embed texts as they are. Others may put a prompt before each text.
 
     Args:
-        threads: how many encode documents, by default `usual_threads()`. Each encodes a text of its
-            own; if the model reads over 512 tokens, all share a text. A question has one thread.
-        library: see `load_library`.
+        threads: how many embed documents, by default `usual_threads()`: one thread per text, or all
+            for one text after another if the model reads over 512 tokens. A question gets one.
+        library: the file of llama.cpp's library, by default that of an installed package.
 
     Raises RetrievalError if there is no such model, or it is no embedding model.
     """

@@ -59,7 +59,8 @@ def write_merged(
 
     Linear layers become IQ4_NL, with errors weighed by the mean squares of the layers' inputs.
     Values (`attn_v`) become Q8_0: they lose most by 4 bits and are small. The embedding stays as it
-    is, and its IQ4_NL copy becomes the output layer, which is read whole for each token.
+    is, and its IQ4_NL copy becomes the output layer, which is read whole for each token. It
+    calls `on_progress` with the numbers of weights done and of all. `threads` None: one per core.
     """
     base, update = GGUFReader(source), GGUFReader(adapter)
     parts = {each.name: each for each in update.tensors}
@@ -94,7 +95,7 @@ def write_merged(
 
 
 def write_with_layers(path: Path, base: Path, layers: Path) -> None:
-    """Write a GGUF file: layers from `layers`; embedding, output and tokenizer from `base`."""
+    """Write a draft model's file: embedding, output, tokenizer of `base`, layers of `layers`."""
     files = GGUFReader(base), GGUFReader(layers)
     tensors = [
         _kept(tensor)
@@ -110,8 +111,8 @@ def write_adapter(
 ) -> None:
     """Write a LoRA as a GGUF file. The keys of `layers` are the layers' names in transformers.
 
-    `metadata(key)` returns a value of the model's GGUF file. Raises ValueError or LookupError if
-    the layers are not that model's.
+    `metadata(key)` returns the value of a metadata key in the GGUF file of the LoRA's model.
+    Raises ValueError or LookupError if the layers are not that model's.
     """
     kind = metadata("general.architecture")
     architectures = {name: each for each, name in MODEL_ARCH_NAMES.items()}

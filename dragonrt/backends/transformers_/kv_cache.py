@@ -63,10 +63,7 @@ class DocumentKV:
         return int(self.keys[0].shape[1])
 
     def dump(self) -> dict[str, NDArray[Any]]:
-        """Return keys and values as arrays named `keys.0`, `keys.1`, ..., `values.0`, ...
-
-        The bits of bfloat16 are stored as uint16.
-        """
+        """Return arrays `keys.0`, `keys.1`, ..., `values.0`, ...; bfloat16 as bits in uint16."""
         parts = zip(_names(len(self.keys)), self.keys + self.values, strict=True)
         return {name: _plain(tensor) for name, tensor in parts}
 
@@ -130,7 +127,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return a transformers Cache for one forward, which writes from column `start` on."""
+        """Return a Cache for one forward, which writes from column `start`, until `preemption`."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

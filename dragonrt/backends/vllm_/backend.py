@@ -59,7 +59,7 @@ class TokenRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Requests that stay open for a TokenRows: their `keys`, one per row, and their KV blocks."""
+    """The open requests of a TokenRows: a key per row, and how many KV `blocks` they fill."""
 
     keys: list[int]
     blocks: int

@@ -1,7 +1,7 @@
 """Keep the predictions and hidden states of requests, inside vLLM's workers.
 
-Each request has an argument KEY: (its key, how many of its newest rows are kept). Workers may be
-other processes, so the backend fetches the kept rows by `collective_rpc`.
+A row is the prediction after a token. A request's argument KEY is (its key, how many of its newest
+rows are kept). Workers may be other processes: the backend fetches rows by `collective_rpc`.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ class WorkerExtension:
     model_runner: Any
 
     def keep_rows(self) -> None:
-        """Patch the model to keep the newest Rows of each request, as many as its KEY says."""
+        """Patch the model to keep the newest Rows (predictions) of each request: see KEY."""
         runner, states = self.model_runner, list[Tensor]()
         model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
