@@ -129,7 +129,7 @@ class Document(Protocol):
 
     @property
     def length(self) -> int:
-        """Return the number of tokens."""
+        """Return the number of the document's tokens."""
 
     def dump(self) -> dict[str, NDArray[Any]]:
         """Return the document as named arrays, to store in a file; `Backend.load` reads them."""

@@ -90,7 +90,7 @@ class Mixture:
 
     @property
     def kept(self) -> float:
-        """Return κ, the log of the share of its weight that a side keeps: 0 if no row disagrees."""
+        """Return κ ≤ 0, the log of the share of its weight that a side keeps when rows disagree."""
         return self._mixed[1]
 
     @cached_property

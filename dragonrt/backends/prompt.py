@@ -129,7 +129,7 @@ TRAINED: Mapping[str, PromptTemplate] = {
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
-    """The prompt of a model without a chat template; it begins with the text `start`, or ""."""
+    """The prompt of a model without a chat template; `start` is the token text it begins with."""
 
     template: PromptTemplate = PLAIN
     start: str = ""

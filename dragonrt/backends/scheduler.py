@@ -53,7 +53,7 @@ class FairShares:
         return tuple(self._ahead.get(each, 0.0) for each in levels(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
-        """Count `used`, a forward's rows times tokens by client; `waiting` have requests left."""
+        """Count `used`, a forward's rows times tokens by client; `waiting` still have requests."""
         least = dict[Client, float]()
         for each in {level for client in waiting for level in levels(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
@@ -90,7 +90,7 @@ class Request:
 
     Attributes:
         piece: prompts are split between forwards only at multiples of so many tokens; 1: anywhere.
-        every: the index of the first token of which, and of all after it, logits are wanted.
+        every: the index of the first token after which logits are wanted, as after all later ones.
         done: gets a list of the logits after the prompt, if there is one, and after each token from
             `every` on; or an exception, and then the rows keep what earlier forwards read.
         in_blocks: whether one forward may read several of the tokens from `every` on, or only one.
@@ -178,7 +178,7 @@ class Scheduler:
         answer in the forward, or several of `shared_tokens` rows times tokens together. Prompts
         have `piece` rows times tokens together, or twice those of the answers if that is more. The
         first request is read alone if the forward would not read it, or if its client would get
-        less than half of it and not the end of a prompt. Preempted requests end.
+        less than half of it without reaching its prompt's end. Preempted requests end.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:

@@ -229,7 +229,7 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first token's threshold. √`horizon` (of tokens; None: 1) divides η and α."""
+        """Return the first token's threshold; if given, √`horizon` (in tokens) divides η and α."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 

@@ -59,8 +59,8 @@ def write_merged(
 
     Linear layers become IQ4_NL, with errors weighed by the mean squares of the layers' inputs.
     Values (`attn_v`) become Q8_0: they lose most by 4 bits and are small. The embedding stays as it
-    is, and its IQ4_NL copy becomes the output layer, which is read whole for each token. It
-    calls `on_progress` with the numbers of weights done and of all. `threads` None: one per core.
+    is, and its IQ4_NL copy becomes the output layer, which is read whole for each token.
+    `on_progress` gets the numbers of weights done and of all. `threads` None: one per core.
     """
     base, update = GGUFReader(source), GGUFReader(adapter)
     parts = {each.name: each for each in update.tensors}

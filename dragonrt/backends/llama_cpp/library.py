@@ -44,7 +44,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """The C structure of options. Only the first four options of a context are named and set."""
+    """The C structure of llama.cpp's options; only a context's first four are named and set."""
 
     _fields_ = (
         ("n_ctx", c_uint32),

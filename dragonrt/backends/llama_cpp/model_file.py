@@ -80,6 +80,7 @@ def merged(
         adapter: a GGUF file, whose metadata replaces the source's. For each linear layer NAME it
             has `NAME.lora_a` [rank, columns], `NAME.lora_b` [rank, rows] and `NAME.inputs`
             [columns], the root mean squares of the layer's inputs.
+        on_progress: gets the numbers of weights that are done and of all.
         threads: the number of threads that make the file; by default one for each core.
 
     Raises ModelError if one of them cannot be read, or the file cannot be written.

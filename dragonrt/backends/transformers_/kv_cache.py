@@ -127,7 +127,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return a Cache for one forward, which writes from column `start`, until `preemption`."""
+        """Return a Cache for one forward from column `start` on, which `preemption` can stop."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

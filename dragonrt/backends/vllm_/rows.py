@@ -26,7 +26,7 @@ class WorkerExtension:
     model_runner: Any
 
     def keep_rows(self) -> None:
-        """Patch the model to keep the newest Rows (predictions) of each request: see KEY."""
+        """Patch the model to keep each request's newest Rows, as many as its KEY says."""
         runner, states = self.model_runner, list[Tensor]()
         model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
