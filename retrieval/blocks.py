@@ -25,7 +25,7 @@ class Heading(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """The text of a paragraph; flags mark a list's `item`, `code`, and a file's `front` matter."""
+    """A paragraph's text. It may be a list's `item`, `code`, or a file's `front` matter."""
 
     text: str
     item: bool = False
@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page break without text: the blocks up to the next Page are on the page begun here."""
+    """A page break, which has no text; the blocks up to the next Page are on the page it begins."""
 
 
 class Title(NamedTuple):
@@ -128,8 +128,7 @@ def _lines(block: Block) -> Iterator[str]:
 def _rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield rows of cells as lines, "Boat: Canoe; Hour: 12 EUR"; long rows as several.
 
-    Two columns are names and values, without a header. A header does not begin with a number.
-    Empty cells stay visible.
+    Two columns are names and values. A header begins with no number. Empty cells stay visible.
     """
     width = max((n + 1 for row in rows for n, cell in enumerate(row) if cell), default=0)
     full = [[*row, *[""] * width][:width] for row in rows if any(row)]

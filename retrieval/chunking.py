@@ -63,9 +63,10 @@ def chunk(
     """Return spans (start, end) of characters that cover all words, each of at most `words` words.
 
     `rows` has the offsets in `text` where rows of tables begin. A span ends before the first row
-    after a quarter of its words (half of them from 500 rows on), if there is one. Otherwise it ends
-    with the last paragraph, or else the last sentence, that ends in its second half. Spans of
-    several words have at most 3 * `words` tokens by `tokens_of`, white space counting one per byte.
+    that begins after a quarter of its words, or after half of them if `rows` has 500 or more.
+    Without such a row it ends with the last paragraph, or else the last sentence, that ends in its
+    second half. A span of several words also has at most 3 * `words` tokens, as `tokens_of`
+    estimates them; white space other than a single blank counts one token per byte.
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")
@@ -98,7 +99,7 @@ def tokens_of(word: str) -> int:
 
 
 def spaced(text: str) -> str:
-    """Return a text with a blank around each Chinese or Japanese character: each is a word."""
+    """Return a text with blanks around Chinese and Japanese characters: each is a word."""
     return _LETTER.sub(r" \g<0> ", text)
 
 

@@ -29,10 +29,11 @@ _SAMPLES, _SAMPLE = 256, 4096
 
 @dataclass(frozen=True, slots=True)
 class Embedder:
-    """An embedding model; its weights are loaded when the first text is encoded.
+    """An embedding model, as `load` returns it; the first call loads its weights.
 
-    `fingerprint` is a hash of its files. The functions `documents` and `questions` embed texts; the
-    methods `encode` and `encode_question` also scale these embeddings to length 1.
+    `name` is the argument of `load`, and `fingerprint` a hash of the model's files. The fields
+    `documents` and `questions` are functions that return the embeddings of texts of either kind.
+    The methods `encode` and `encode_question` call them, and scale the results to length 1.
     """
 
     name: str
@@ -94,7 +95,10 @@ def bundled_directory() -> Path:
 
 
 def fingerprint(model: Path) -> str:
-    """Return a hash of a model, large files by samples. Raises RetrievalError if it is none."""
+    """Return a hash of a model's file or directory, by which vectors and stored KV refer to it.
+
+    Of weights above 1 MiB samples are hashed. Raises RetrievalError if `model` has no model.
+    """
     digest = hashlib.sha256()
     try:
         for path in [model] if model.is_file() else _files(model):

@@ -21,7 +21,10 @@ _NETWORK = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "afs", "
 
 
 def network_drive(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """Return the type of the network drive that holds `path`, such as "nfs4"; "" if none known."""
+    """Return the type of the network drive that holds `path`, such as "nfs4"; "" if none known.
+
+    SQLite needs locks that such drives may lack. `mounts` is the file in which Linux lists drives.
+    """
     kinds = dict[Path, str]()
     with suppress(OSError):  # only Linux has the list
         for line in mounts.read_text("utf-8", "replace").splitlines():
@@ -43,7 +46,7 @@ def opened(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path, most: float = MOST) -> bytes:
-    """Return a regular file's bytes (none of os.devnull). Raises OSError above `most` bytes."""
+    """Return a regular file's bytes, b"" for os.devnull. Raises OSError above `most` bytes."""
     if str(path) == os.devnull:
         return b""
     with opened(path) as file:

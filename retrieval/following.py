@@ -1,9 +1,10 @@
 """A program, started as a child process, that keeps an index up to date with its documents.
 
-Its input is an Order as a line of JSON, then a line `true` when an answer begins and `false` when
-the last open one has ended. During answers it embeds for a small share of the time. Its output is
-lines of JSON: a Report per portion of an update, or {"error": reason}. It ends with its input or,
-unless the Order says `watch`, when the index is complete.
+The parent sends it an Order as a line of JSON. Then it sends a line `true` when it begins to answer
+a question, and `false` when no answer is open any more: meanwhile the program embeds for 2 % of the
+time, so that answers stay fast. The program prints lines of JSON: a Report per portion of an
+update, or {"error": reason}. It ends when its input does or, unless the Order says `watch`, when
+the index is complete.
 """
 
 import json
@@ -31,8 +32,7 @@ from .reader import Reader
 
 _WAIT_S = 600.0  # for another process that updates the same index
 _LOOK_S, _SHARE = 0.5, 0.02
-"""Between looks at the documents; at most the share of the time that looks take, that reading a
-file takes which changes again and again, and that embedding takes beside an answer."""
+"""Between looks; the most that looks, a file that often changes and embedding take of the time."""
 _LATEST_S = 64.0  # after which a file is read that changes all the time
 _TEXTS = 8  # embedded before it is looked whether an answer is open
 
@@ -50,7 +50,7 @@ class UpdateOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the program is to index (see `Index.update`), and whether to `watch` for changes."""
+    """The input of `main`: what to index (see `Index.update`), and if to `watch` for changes."""
 
     documents: list[str]
     directory: str
@@ -78,8 +78,9 @@ def stamps(found: FoundFiles) -> Stamps:
 class Changes:
     """Decides when to update a watched index, from `stamps` that are taken again and again.
 
-    A changed file is due when two looks in a row find the same stamp, for files are often written
-    in several steps, or after 64 s. A file that was read again is due 64 s later at the latest.
+    A changed file is due when it has the same stamp twice in a row, for files are often written in
+    several steps. A file that changes often waits, so that reading it takes 2 % of the time. Every
+    change is due 64 s after the last update or the last look that found no change.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class Changes:
         return any(at_s >= self._waits.get(name, 0.0) for name in calm) or at_s >= self._latest_s
 
     def read(self, begun_s: float, at_s: float) -> None:
-        """Record that an update, from `begun_s` to `at_s`, has read the files of the last `due`."""
+        """Record that an update ran from `begun_s` to `at_s` (in seconds) after `due` was True."""
         changed, self._latest_s = _changed(self._read, self._last), at_s + _LATEST_S
         wait_s = min((at_s - begun_s) / max(len(changed), 1) / _SHARE, _LATEST_S)
         self._waits = dict.fromkeys(changed & self._read.keys(), at_s + wait_s)
@@ -142,7 +143,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 
 
 def between_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
-    """Return `documents(texts)`; while an answer is open (`idle` not set), rest 98 % of time."""
+    """Embed `texts` by `documents`, resting 98 % of time while an answer is open (`idle` unset)."""
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):
         begun_s = time.monotonic()
@@ -152,7 +153,7 @@ def between_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vec
 
 
 def main(load: Callable[[str], Embedder]) -> None:
-    """Run the program until it ends; `load` makes the Embedder from the name in the Order."""
+    """Read an Order from standard input and update its index; `load` makes an Embedder by name."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # finished vectors are kept
     order, idle = Order(**json.loads(sys.stdin.readline())), Event()

@@ -38,7 +38,7 @@ are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found chunk: `score` is its cosine; hits are ranked by `order` (see `Index.search`)."""
+    """A found chunk; `score` is its cosine with the question, `order` ranks it: `Index.search`."""
 
     chunk: Chunk
     score: float
@@ -120,7 +120,7 @@ class Index:
         return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
-        """Yield the chunks whose text and title together have more than `characters` characters."""
+        """Yield chunks of over `characters` characters, text and title, which a model may cut."""
         return self._read(self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
@@ -251,9 +251,9 @@ class Retriever:
 class _Update:
     """One run of `Index.update`, by the only writer.
 
-    `_waiting` are the sizes of the files that are not done, small ones first. Those in `_read` are
-    read, with the number of embedded chunks that completes each. `_kept` are the files that are up
-    to date, `_written` those of this run, `_changes` what is not committed yet.
+    `_waiting` are sizes of files that are not done, small ones first, and `_read` files that were
+    read, with the number of embedded chunks that completes each. `_kept` are up to date, `_written`
+    those of this run, `_changes` what is not committed yet.
     """
 
     def __init__(

@@ -137,7 +137,7 @@ def _is_text(path: str) -> bool:
 
 
 def index_name(documents: Sequence[Path], file: Path) -> str:
-    """Return the name that an index of `documents` gives to `file`, one of them or in one."""
+    """Return the name that an index of `documents` gives to `file`, which is one or lies in one."""
     base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
     name = Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
     return shown(normalize("NFC", name))
@@ -186,9 +186,9 @@ def content_hash(path: Path) -> str:
 def look(path: str) -> tuple[int, str, float]:
     """Return a file's size in bytes, its stamp, and its time of modification in Unix seconds.
 
-    The stamp stays equal while the file and `CUT`, the version of chunking, do. If the stamp begins
-    with "/", the file has changed in the last 2 s and could change again unseen: read the file
-    again (as git's index does). Raises DocumentError for no regular file.
+    A file whose stamp is that of the last update need not be read: neither the file nor `CUT`, the
+    version of chunking, has changed. If the stamp begins with "/", the file changed in the last 2 s
+    and must be read next time, too (as git does). Raises DocumentError for no regular file.
     """
     try:
         found = os.stat(path)  # noqa: PTH116 (many files)

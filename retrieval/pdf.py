@@ -28,7 +28,7 @@ class _Run:
 
 
 def read_pdf(data: bytes) -> Iterator[Block]:
-    """Yield a PDF's blocks page by page: text, also in columns, tables, filled fields and notes."""
+    """Yield a PDF's blocks by page: text (column by column), tables, values of forms, and notes."""
     import pypdfium2
 
     with pypdfium2.PdfDocument(data) as pdf:

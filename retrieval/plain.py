@@ -119,7 +119,7 @@ def read_html(data: bytes, charset: str | None = None) -> Iterator[Block]:
 
 
 def read_csv(data: bytes) -> Iterator[Block]:
-    """Yield one Table. The separator is guessed: most rows then have the same number of cells."""
+    """Yield a Table. Comma, semicolon, tab or bar separates cells: what makes rows equally long."""
     text = clean(decoded(data))
     named = re.match(r"sep=(.)\n", text, re.IGNORECASE)
 
@@ -136,7 +136,7 @@ def read_csv(data: bytes) -> Iterator[Block]:
 
 
 def read_json(data: bytes) -> Iterator[Block]:
-    """Yield one paragraph, with a line "path.to.name: value" per value; invalid JSON as it is."""
+    """Yield a paragraph, with a line "path.to.name: value" per value; invalid JSON is unchanged."""
     text = decoded(data)
     with suppress(ValueError, RecursionError):
         text = "\n".join(_leaves(json.loads(text)))
@@ -179,7 +179,7 @@ def read_epub(data: bytes) -> Iterator[Block]:
 
 
 def read_page(page: str) -> Iterator[Block]:
-    """Yield the Title and blocks of an HTML page; embedded pictures without text are Unread."""
+    """Yield the Title and blocks of an HTML page; embedded pictures without "alt" are Unread."""
     tree = LexborHTMLParser(page)
     title = tree.css_first("title")
     yield Title(one_line(title.text()) if title else "")
@@ -298,7 +298,11 @@ def _within(node: LexborNode, *tags: str) -> Iterator[LexborNode]:
 
 
 def raised(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
-    """Return `mark`, of the HTML `tag` sup or sub, as text behind `before`: "^2", "_2", " [2]"."""
+    """Return the text of an HTML element sup or sub, its `tag`, as plain text: "^2", "_2", " [2]".
+
+    `mark` is the element's text. If `before`, the character before it, forms no power or index
+    with it, as in "3rd", the text stays. A link to a note (`is_note`) is put in brackets.
+    """
     if is_note:
         return f" [{mark.strip('[]')}]"
     if tag == "sub":

@@ -1,4 +1,4 @@
-"""Find what to search for: words of questions and files, earlier turns, the language.
+"""Find in a question the words to search for, the earlier turns it needs, and its language.
 
 "And when is it?" names no subject without the turn before it. A question that names its subject is
 searched alone; otherwise documents of the last subject would be found, too.
@@ -66,12 +66,12 @@ def words_of(question: str) -> dict[str, int]:
 
 
 def is_own(question: str) -> bool:
-    """Return whether a question is about the asker: it has "I" (not World War I), "my" or so."""
+    """Return whether a question has "I", "my" or so: a device's documents then gain relevance."""
     return any(match[1] for match in _OWN.finditer(question))
 
 
 def lacking(question: str, text: str) -> float:
-    """Return the share (0 to 1) of the question's names and numbers that are not in the text."""
+    """Return the share (0 to 1) of a question's names and numbers that a document's text lacks."""
     named = {word for word, weight in words_of(question).items() if weight > 1}
     return len(named.difference(re.findall(r"\w+", spaced(text.lower())))) / max(1, len(named))
 
@@ -117,10 +117,7 @@ def _follows(question: str) -> bool:
 
 
 def language_of(text: str) -> str | None:
-    """Return the language of a question by its English name; None for English or if unsure.
-
-    A doubtful language is None, since names and quotations in English questions may be foreign.
-    """
+    """Return the language of a question by its English name; None for English or if unsure."""
     words = [word.casefold() for word in _LETTERS.findall(text)]
     scripts = Counter(
         unicodedata.name(letter, "?").partition(" ")[0].title() for word in words for letter in word

@@ -1,4 +1,4 @@
-"""Find the chunks that may answer a question, by cosine and rare words, in the newest version."""
+"""Find the chunks that may answer a question, by cosine and words; omit outdated versions."""
 
 import heapq
 import math
@@ -31,7 +31,8 @@ def search(
 
     `vector` is the question's embedding, `words` its words with weights. `by` selects the score
     `order`, `within` the documents: see `Index.search`. A chunk is omitted if a newer version of
-    it has as much of the question. Raises RetrievalError if `within` names no document.
+    its file has nearly the same chunk with as many of the question's words. Raises RetrievalError
+    if `within` names no document.
     """
     own = store.within(within) if within else None
     few = own is not None and len(own) <= 2 * FREQUENT
@@ -65,9 +66,8 @@ def _shares(
 ) -> dict[int, float]:
     """Return by chunk the share of the words that it has, weighed by how rare they are.
 
-    The chunks are those `near`, and the best `pool` that have words. Chunks are found by the rare
-    words, or if no word is rare by the two rarest together; all are scored if those allowed, `own`,
-    are few.
+    The chunks are those `near`, and the best `pool` that have words: of all of `own` if those are
+    few, else of those that have a rare word or, if no word is rare, the two rarest together.
     """
     ((total,),) = store.run("SELECT chunks FROM manifest")
     counts = store.counts([*words])
@@ -95,10 +95,7 @@ def _shares(
 
 
 def _replaces(newer: Chunk, other: Chunk) -> bool:
-    """Return whether a chunk says nearly the same in a newer file of one name or title.
-
-    Names may differ in numbers and marks of versions, the texts in a quarter of their words.
-    """
+    """Return whether a chunk has 3/4 of the words of one in an older file of like name or title."""
     if newer.dated <= other.dated:
         return False
     if not _names(newer.source, newer.title) & _names(other.source, other.title):

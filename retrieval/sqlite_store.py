@@ -1,10 +1,8 @@
 """An index in a directory: one SQLite file, read by many processes and written by one.
 
-- `index.sqlite`: files, chunks, places, words and vectors, with a write-ahead log.
-- `writer.lock`: held while the index is updated.
-- `kv/`: stored KV, see `kv_store`.
-
-A reader has all vectors in memory; FAISS finds the nearest ones exactly.
+`index.sqlite` has the files, chunks, their places, words and vectors, with a write-ahead log. The
+file `writer.lock` is locked during updates, and `kv/` has stored KV (see `kv_store`). A reader has
+all vectors in memory, where FAISS finds the nearest ones exactly.
 """
 
 import logging

@@ -63,7 +63,7 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The settings that a snapshot was made with, its sizes, and its number `snapshot`, from 1."""
+    """A snapshot's number (the first is 1), its settings, and how many files and chunks it has."""
 
     documents: str
     model: str
@@ -75,7 +75,7 @@ class Manifest:
     dimension: int = 0
 
     def settings(self) -> "Manifest":
-        """Return a copy with the settings alone: the snapshot's number and its sizes are 0."""
+        """Return a copy in which all but the settings is 0, to compare snapshots by settings."""
         return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
@@ -156,20 +156,20 @@ class Store(ABC):
     def nearest(
         self, vector: Vectors, k: int, among: Collection[int] | None = None
     ) -> dict[int, float]:
-        """Return {id: cosine} of the `k` chunks nearest to `vector`, all or those `among` ids."""
+        """Return {id: cosine} of the `k` chunks nearest to `vector`; of those `among`, if given."""
 
     @abstractmethod
     def counts(self, words: Sequence[str]) -> dict[str, int]:
-        """Return for each word how many chunks have it, in the text, title or words about it."""
+        """Return how many chunks have each word, in text, title or `about` (see IndexedFile)."""
 
     @abstractmethod
     def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
-        """Return ids of chunks with all `words`: all in `among`, or if None, up to 2 * FREQUENT."""
+        """Return ids of chunks with all `words`: those in `among`, or at most 2000 of all."""
 
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
-        """Update the tables that are searched, in `commit`'s transaction; by default do nothing.
+        """Update the tables that searches read; `commit` calls this last, within its transaction.
 
-        `changed` are ids of chunks whose words in `about` have changed. Triggers do this in SQLite.
+        `changed` are ids of chunks whose `about` is new. The default is for SQLite: triggers do it.
         """
 
     @abstractmethod
@@ -258,7 +258,7 @@ class Store(ABC):
                 yield number
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return {id: chunk}. A chunk in several files is that of the first one `within` allows."""
+        """Return {id: chunk}, each as in the first file that has it and that `within` allows."""
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
         which = f"{_among(numbers)} AND {condition}"
@@ -289,7 +289,7 @@ class Store(ABC):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
-        """Return {digest: id} of all chunks by file; `likeliest`: beginnings of new files first."""
+        """Return {digest: id} of all chunks, in files' order; if `likeliest`, new files' starts first."""
         order = (_LIKELIEST if likeliest else "") + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
@@ -314,7 +314,7 @@ class Store(ABC):
         return sorted({tag for (about,) in found for tag in re.findall(r"(?<= )#\S+(?= )", about)})
 
     def stamp(self, stamps: Mapping[str, str]) -> None:
-        """Replace the stamps (see `ingestion.look`) of files, given by path, and commit."""
+        """Commit new stamps (see `ingestion.look`), by path, of files whose content is the same."""
         for path, stamp in stamps.items():
             self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
         self.flush()
@@ -393,11 +393,7 @@ class Store(ABC):
 
 
 def _limit(within: str) -> tuple[str, Sequence[object]]:
-    """Return an SQL condition on files and its values.
-
-    `within` is a file, a folder that ends with "/", or a "#tag"; before it, or alone,
-    "since:2026-01-31".
-    """
+    """Return an SQL condition on files, and its values, for `within` as of `Index.search`."""
     match = _SINCE.fullmatch(within)
     since, name = match.groups() if match else ("", within)
     if name.startswith("#"):
