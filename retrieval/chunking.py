@@ -99,7 +99,7 @@ def tokens_of(word: str) -> int:
 
 
 def spaced(text: str) -> str:
-    """Return a text with blanks around Chinese and Japanese characters: each is a word."""
+    """Return a text with blanks around Chinese and Japanese characters, to search for each."""
     return _LETTER.sub(r" \g<0> ", text)
 
 

@@ -97,7 +97,7 @@ def bundled_directory() -> Path:
 def fingerprint(model: Path) -> str:
     """Return a hash of a model's file or directory, by which vectors and stored KV refer to it.
 
-    Of weights above 1 MiB samples are hashed. Raises RetrievalError if `model` has no model.
+    Of weights above 1 MiB samples are hashed. Raises RetrievalError if it has no model.
     """
     digest = hashlib.sha256()
     try:

@@ -1,10 +1,9 @@
 """A program, started as a child process, that keeps an index up to date with its documents.
 
-The parent sends it an Order as a line of JSON. Then it sends a line `true` when it begins to answer
-a question, and `false` when no answer is open any more: meanwhile the program embeds for 2 % of the
-time, so that answers stay fast. The program prints lines of JSON: a Report per portion of an
-update, or {"error": reason}. It ends when its input does or, unless the Order says `watch`, when
-the index is complete.
+The parent sends an Order as a line of JSON. Then it sends a line `true` when it begins to answer a
+question, and `false` when no answer is open any more. In between the program embeds for 2 % of the
+time, so answers stay fast. It prints lines of JSON: a Report per portion of an update, or {"error":
+reason}. It ends when its input does or, unless the Order says `watch`, once the index is complete.
 """
 
 import json
@@ -50,7 +49,7 @@ class UpdateOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The input of `main`: what to index (see `Index.update`), and if to `watch` for changes."""
+    """The input of `main`: what to index (see `Index.update`), and whether to `watch` it."""
 
     documents: list[str]
     directory: str

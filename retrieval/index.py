@@ -38,7 +38,7 @@ are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found chunk; `score` is its cosine with the question, `order` ranks it: `Index.search`."""
+    """A found chunk: `score` is its cosine with the question; hits are ranked by their `order`."""
 
     chunk: Chunk
     score: float

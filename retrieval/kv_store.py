@@ -86,7 +86,7 @@ class KvStore:
         return sum(size for _, size, _ in self._files())
 
     def oldest(self) -> float:
-        """Return when the KV that is deleted next was read, in Unix seconds; now if none is stored."""
+        """Return the Unix time when the KV deleted next was last read; now if none is stored."""
         return min((at for at, _, _ in self._files()), default=time.time_ns()) / 1e9
 
     def _evict(self, newest: Path) -> float:

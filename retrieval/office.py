@@ -140,7 +140,7 @@ def _point(point: Any) -> str:
 
 
 def read_docx(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of a Word document: changes are accepted, notes and comments included."""
+    """Yield the blocks of a Word document, all its changes accepted, with notes and comments."""
     parts = _Parts(BytesIO(data))
     yield parts.title("docProps/core.xml")
     (root,) = parts.named(r"word/document\d*\.xml")[:1] or [etree.Element("none")]

@@ -119,7 +119,7 @@ def read_html(data: bytes, charset: str | None = None) -> Iterator[Block]:
 
 
 def read_csv(data: bytes) -> Iterator[Block]:
-    """Yield a Table. Comma, semicolon, tab or bar separates cells: what makes rows equally long."""
+    """Yield a Table split at comma, semicolon, tab or bar, whichever makes rows equally long."""
     text = clean(decoded(data))
     named = re.match(r"sep=(.)\n", text, re.IGNORECASE)
 

@@ -169,7 +169,7 @@ class Store(ABC):
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
         """Update the tables that searches read; `commit` calls this last, within its transaction.
 
-        `changed` are ids of chunks whose `about` is new. The default is for SQLite: triggers do it.
+        `changed` are ids of chunks with new `about`. The default does nothing: SQLite has triggers.
         """
 
     @abstractmethod
@@ -236,7 +236,7 @@ class Store(ABC):
         )
 
     def require(self, embedder: Embedder, manifest: Manifest) -> None:
-        """Raise RetrievalError, which says how to rebuild, if another model made the index."""
+        """Raise RetrievalError, with how to rebuild, if another embedding model made the index."""
         if manifest.fingerprint != embedder.fingerprint:
             other = manifest.model != embedder.name
             raise RetrievalError(
@@ -289,7 +289,7 @@ class Store(ABC):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
-        """Return {digest: id} of all chunks, in files' order; if `likeliest`, new files' starts first."""
+        """Return {digest: id} of all chunks by file; if `likeliest`, starts of new files first."""
         order = (_LIKELIEST if likeliest else "") + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
@@ -304,7 +304,7 @@ class Store(ABC):
         return {_name(path): (content, stamp) for path, content, stamp in rows}
 
     def unread(self, path: str) -> str:
-        """Return the file's content that was not read, such as "2 pictures"; "" if none."""
+        """Return counts of a file's content that is not text, such as "2 pictures"; "" if none."""
         sql = "SELECT unread FROM files WHERE path = ?"
         return "".join(each for (each,) in self.run(sql, _key(path)))
 
