@@ -33,7 +33,7 @@ OWN = (SideSettings, NetworkSettings, LinkSettings)
 
 
 class Device(Chat):
-    """A device connected to a cloud, itself a Chat; `close` aborts the answers of all its chats."""
+    """A Chat on a device that `connect` connected; `close` aborts the answers of all its chats."""
 
     def __init__(self, device: programs.Device, setup: DeviceSetup, stops: Iterable[str]) -> None:
         super().__init__(device, setup.question, setup.seed, stops)

@@ -1,7 +1,7 @@
 """Settings as typed dataclass fields; options, messages, files and traces derive from each field.
 
-A field's annotation has the bounds as a `Meta` of msgspec. In errors, its `description` replaces
-the words made from the type. A bool is not a number, NaN and infinities are not in any range.
+A field's annotation has its bounds in a `Meta` of msgspec. Errors describe the valid values by the
+`Meta`'s `description`, else by the type. No bool is a number. No range has NaN or infinities.
 
 In a frozen dataclass, a field made by `setting` has a help text, too. `check` validates an
 instance, `flat` lists its values by name, and `assemble` makes an instance from such values.
@@ -132,7 +132,7 @@ def traced(instance: Any) -> dict[str, Any]:
 
 
 def picked(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Make an instance of `cls` from the `values` that are its fields; ignore all others."""
+    """Make an instance of `cls` from the values of its fields; ignore those of other classes."""
     known = {entry.name for entry in entries(cls)}
     return assemble(cls, {name: each for name, each in values.items() if name in known})
 

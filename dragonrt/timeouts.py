@@ -7,12 +7,12 @@ from dataclasses import dataclass
 class Timeouts:
     """The longest waits of the runtime in seconds, and the seconds between probes.
 
-    Of an answer: `mute_s` for a cloud's first useful message, begun anew by each Working
-    message (a cloud still reads), for up to `read_s`. `rejoin_s` for a lost or busy cloud to return
-    if the device may continue alone; `answer_s` if the device may not, for any later message, and
-    for a side to receive the bytes sent to it. `join_s` for a federated worker's first upload.
-    `reach_s` to restore a lost connection when a question is asked. `idle_s` until a cloud closes
-    a session without messages.
+    Of an answer: a cloud's first useful message must come within `mute_s`, which begins anew with
+    each Working message (the cloud still reads) for up to `read_s`. A lost or busy cloud has
+    `rejoin_s` to return, or `answer_s` if the device may not continue alone. `answer_s` is also
+    the longest wait for any later message, and for a side to receive what was sent. A federated
+    worker has `join_s` for its first upload. Before a question, a lost connection has `reach_s`
+    to be restored. A cloud closes a session after `idle_s` without messages.
 
     Of a connection: `connect_s`, `handshake_s`, and `close_s` to send the last bytes. A connection
     without traffic for `silence_s` is lost, so both sides probe it: every `probe_s` if it has a

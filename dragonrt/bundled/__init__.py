@@ -15,7 +15,7 @@ _HERE = Path(__file__).parent
 
 
 class BundledError(DragonError):
-    """An error: the package has no model, draft verifier or block-length controller so named."""
+    """An error: no model, draft verifier or block-length controller of that name is bundled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def smollm2_file() -> Path | None:
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return the model that "default" or "default-draft" means: SmolLM2's, or a toy without it."""
+    """Return the model for the name "default" or "default-draft": a toy if SmolLM2 is missing."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
@@ -75,22 +75,22 @@ def model_path(name: str) -> Path:
 
 
 def verifiers() -> tuple[str, ...]:
-    """Return names, DRAFT--TARGET--sprinter, of networks that predict if TARGET accepts a draft."""
+    """Return the names, DRAFTMODEL--TARGETMODEL--sprinter, of networks that predict acceptance."""
     return _names("verifiers/*.json")
 
 
 def verifier_path(name: str) -> Path:
-    """Return the path, less .json or .safetensors, of a network of `verifiers`, or BundledError."""
+    """Return a draft verifier's path, without its two suffixes. Raises BundledError if unknown."""
     return _path("verifier", name, verifiers())
 
 
 def controllers() -> tuple[str, ...]:
-    """Return names, DRAFT--TARGET, of networks that choose how many drafts to send at once."""
+    """Return names, DRAFTMODEL--TARGETMODEL, of networks that choose the length of each block."""
     return _names("controllers/*.json")
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return the path, less suffix, of one of `controllers`; "default": of the one for `draft`."""
+    """Return a block-length controller's path, without suffix; "default" is the one for `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)

@@ -68,7 +68,7 @@ class DeviceOptions:
     ),
 )
 class InspectedOptions:
-    """Options of `dragonrt doctor`, for the side and the network to check; None unless given."""
+    """Options of `dragonrt doctor`: model, documents and network to check; None unless given."""
 
 
 @derived({HttpSettings: "HTTP"})
@@ -86,7 +86,7 @@ class LinkOptions:
     "Several modes",
 )
 class AnswerOptions:
-    """Options of an answer, from Question and the settings of all modes; None unless given."""
+    """Options of an answer: sampling, length, seed, settings of each mode; None unless given."""
 
 
 def cloud(*, own: CloudOptions | None = None) -> None:
@@ -176,11 +176,7 @@ ASKING = AskingOptions()
 
 
 def _loaded(setup: DeviceSetup) -> "tuple[Loaded, OnNotice]":
-    """Load the model and the documents; return them with the printer of notices.
-
-    The other sides are dialled once before the documents are indexed, which may take long. Their
-    notices are not printed again.
-    """
+    """Load the model, dial the cloud once, index documents; also return a printer of notices."""
     from dragonrt.node.process import programs
 
     printed: list[Noticed] = []
@@ -230,7 +226,7 @@ def device(
 
 
 def serve(*, by: AskingOptions = ASKING, http: HttpOptions | None = None) -> None:
-    """Run `dragonrt serve`: a device over HTTP, with OpenAI's API and a page."""
+    """Run `dragonrt serve`: a device over HTTP, with OpenAI's API and a chat page."""
     served = settings(HttpSettings, http)
     setup = by.setup()
     check_libraries()

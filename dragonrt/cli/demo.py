@@ -52,7 +52,7 @@ Use your own documents: dragonrt cloud --documents DIR1 & dragonrt device --docu
 
 @derived({Question: "Sampling"})
 class DemoOptions:
-    """Options of answers of a demo or experiment, for fields of Question; None unless given."""
+    """Options of the answers of a demo or experiment, such as --seed; each is None unless given."""
 
 
 @derived({DragonSettings: "Both sides together"})
@@ -224,9 +224,9 @@ def latency(
         Path, option("Directory to write latency.csv to.", kind="DIR", default="results")
     ] = Path("results"),
 ) -> None:
-    """Ask the same questions at increasing round-trip times, by four methods.
+    """Ask the same questions by four methods of decoding, at increasing round-trip times.
 
-    Without --host a second process on this machine is the cloud.
+    Write the costs to latency.csv. Without --host, a second process on this machine is the cloud.
     """
     extra_s = [parse_duration(each) for each in round_trip]
     reached = settings(NetworkSettings, own)

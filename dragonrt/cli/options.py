@@ -73,9 +73,10 @@ def option(
 ) -> Parameter:
     """Return the cyclopts Parameter of an option with the help `text` and further `names`.
 
-    In the help, `kind` names the value, and `default` replaces the parameter's default. A number is
-    at least `low`. If `full`, a text is never empty. `no` adds a --no-… flag. Without `show` only
-    the settings file and the environment set it. If repeated, the last value counts.
+    In the help, `panel` is the heading above the option, `kind` names its value, and `default`
+    replaces the parameter's default. A number must be at least `low`. With `full`, a text must not
+    be empty. `no` adds a --no-… flag. Without `show`, only the settings file and the environment
+    set the option. If a user repeats the option, the last value counts.
     """
     return Parameter(
         name=names or None,
@@ -114,8 +115,9 @@ def derived(
 ) -> Callable[[type[T]], type[T]]:
     """Return a class decorator that adds an option for each field of the settings in `panels`.
 
-    `panels` maps settings classes to panels of the help; `shared` has fields of several classes.
-    `only` or `without` choose fields by name. An option is None unless it is given: see `given`.
+    `panels` maps settings classes to headings in the help. The heading `shared` is for fields that
+    several classes have. `only` or `without` choose fields by name. An option's value is None
+    unless the user gives it: see `given`.
     """
     found: dict[str, dict[type, Entry]] = {}
     for cls in panels:
@@ -145,10 +147,7 @@ def given(options: Any) -> dict[str, Any]:
 
 
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
-    """Make settings of `cls` from the values `fixed`, overridden by options that the user gave.
-
-    Raises SettingError for invalid values.
-    """
+    """Make settings of `cls` from the user's `options`, else from `fixed`. Raises SettingError."""
     return picked(cls, fixed | given(options))
 
 

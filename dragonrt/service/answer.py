@@ -34,7 +34,7 @@ from dragonrt.wire import messages as wire
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of an answer; `device_share` is the device's part (0 to 1) of the probability."""
+    """New text of an answer; `device_share` (0 to 1) of its probability is from the device."""
 
     text: str
     device_share: float
@@ -42,7 +42,10 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A document that an answer used: its evidence in `bits`, and its best matching `sentence`."""
+    """A document that an answer used, and the `sentence` in it that best matches the answer.
+
+    `relevance` is its score for the question, `bits` log2 of how much likelier it made the answer.
+    """
 
     side: Side
     file: str
@@ -66,10 +69,11 @@ class Source:
 class Answer:
     """The answer to a question, or to one part of it, or the joined answers to several parts.
 
-    `decoded` has the tokens and trace records, `pieces` pairs of text and the event TokenDecided.
-    `refusal` is the model's sentence for "no document has the answer". `place` is (number, count):
-    this part's number from 1, and how many parts there are. The part's text begins at index `start`
-    of the joined text. A joined answer has number 0, the parts `answered`, and sums of their costs.
+    `decoded` has the tokens and trace records. `pieces` pairs each new text with the TokenDecided
+    event that completed it. `refusal` is the sentence by which the model says that no document has
+    the answer. `place` is (number, count): this part's number from 1, and how many parts there are.
+    The part's text begins at index `start` of the joined text. A joined answer has the number 0,
+    the answers to its parts in `answered`, and the sums of their costs.
     """
 
     text: str
@@ -84,7 +88,7 @@ class Answer:
     def joined(
         cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
     ) -> "Answer":
-        """Return the Answer to the whole `prompt`: the joined `text`, and its `parts`' answers."""
+        """Return one Answer to `prompt` from the answers to its parts, which ended by `finish`."""
         first, answers = parts[0], [part.decoded for part in parts]
         whole = replace(
             first.decoded,
@@ -142,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return `marked` as JSON: start_index, end_index (characters), side, file, chunk_start."""
+        """Return `marked` as JSON: indexes in the text, side, file, and index of the file's chunk."""
         return [
             {
                 "start_index": mark.start,
@@ -181,7 +185,7 @@ class Answer:
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """Return what left the device with the answer (SPEC 1.10): counts by name, bits by file."""
+        """Return what left the device: counts by name, and each file's bits of evidence."""
         left = statistics.ledger(AnswerCounts.of(self.decoded.records))
         bits: dict[str, float] = {}
         for part in self.parts:
@@ -223,7 +227,7 @@ class Answer:
 
 
 def is_related(source: wire.Source, question: str) -> bool:
-    """Return whether to list a source: a relevance of 0.25 or more, or a word of the question."""
+    """Return whether to list a source: relevance at least 0.25, or words shared with the question."""
     words = content(f"{source.name} {source.title} {source.sentence}")
     return source.relevance >= FLOOR or bool(words & content(question))
 

@@ -177,7 +177,7 @@ class Chat:
         return stream
 
     def stop(self, answering: asyncio.Task[Answer] | None = None) -> None:
-        """Stop the running answer at its decided tokens; do not wait until it has ended.
+        """Stop the running answer, keep its decided tokens, and do not wait until it has ended.
 
         If `answering` is a task that still waits for its turn, its answer is stopped at its start.
         """
@@ -214,10 +214,7 @@ class Chat:
         return question.parts == "on" and not self.stops and question.top_logprobs is None
 
     async def _turns(self, prompt: str) -> tuple[list[Question], list[Noticed]]:
-        """Return the turns of an answer, each a question, and notices.
-
-        Raises TaskError for a task that the model cannot do.
-        """
+        """Return an answer's turns, each a question, and notices. Raises TaskError."""
         question, side = replace(self.question, prompt=prompt), self.device.side
         library, mixes = side.library, entry_of(self.device.settings).unread is None
         if not self._cuts:

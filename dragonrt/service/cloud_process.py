@@ -49,7 +49,7 @@ class CloudProcess(subprocess.Popen[str]):
         return int(self.wait_line(_READY)[1])
 
     def wait_line(self, pattern: "re.Pattern[str]") -> "re.Match[str]":
-        """Block until a line on stderr matches; return the match. Raises DragonError at its end."""
+        """Wait for a line on stderr that matches. Raises DragonError if the process ends before."""
 
         def found() -> "re.Match[str] | None":
             return next(filter(None, map(pattern.search, self.lines)), None)

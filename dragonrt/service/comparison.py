@@ -91,7 +91,7 @@ class Given:
 class Method:
     """A decoding method to compare: its sampling rule, and the side that decides (`aggregator`).
 
-    `follow`: a side may continue the other side's drafts (SPEC 1.7), unless the user forbids it.
+    With `follow`, a side drafts behind the other side's tokens, unless the user forbids that.
     """
 
     name: str
@@ -134,7 +134,7 @@ Measured = dict[Method, list[Given]]
 
 
 def costs(answers: Sequence[Given]) -> dict[str, float | None]:
-    """Return pooled costs by name: ms and bytes per token, median first ms, acceptance; or None."""
+    """Return the answers' ms and bytes per token, first ms (median), acceptance; None: undefined."""
     pooled = Counts()
     for answer in answers:
         pooled.add(answer.counts)
@@ -186,10 +186,10 @@ async def measured(
     given: Measured | None = None,
     on_method: Callable[[Method], None] = lambda method: None,
 ) -> Measured:
-    """Ask all prompts by every method that `given` lacks; return the answers of all by method.
+    """Ask all prompts by every method that has no answers in `given`; return the answers of all.
 
     If `given` is empty, an untimed run reads the documents first. `on_method` is called before each
-    method. Algorithm 1's synchronous run is not timed and is asked all prompts at once.
+    method. The oracle of DRAGON's Algorithm 1 is asked all prompts at once: its times do not count.
     """
     found = dict(given or {})
     if not found:
@@ -244,7 +244,10 @@ def comparison_table(found: Measured) -> Table:
 
 
 def evidence_table(asked: Sequence[Answer]) -> Table:
-    """Return a table with a row per question: bits of evidence from each side's documents."""
+    """Return a table with a row per question: the bits of evidence that each side's files gave.
+
+    They are the sum, over the side's files, of log2 of how much likelier a file made the answer.
+    """
     table = _table("bits of evidence from the documents of the", *SIDES)
     for each in asked:
         sources = [source for part in each.parts for source in part.sources]

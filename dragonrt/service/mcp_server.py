@@ -43,7 +43,7 @@ async def serve_tools(
 
 
 def tool_server(first: Chat) -> MCPServer[Any]:
-    """Return an MCP server: tools ask, search, documents; every ask is a chat like `first`."""
+    """Return an MCP server: tools ask, search, documents; an ask opens a chat set like `first`."""
     own, side = first.device, first.device.side
 
     async def ask(question: str, level: Level = "", folder: Folder = "") -> dict[str, Any]:

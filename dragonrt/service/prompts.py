@@ -124,7 +124,7 @@ _SMALL_TALK = {
 
 
 def small_talk(prompt: str, model: str, names: Sequence[str] = ()) -> str:
-    """Return a bundled model's fixed reply to small talk, else ""; it may list the `names`."""
+    """Return a bundled model's fixed reply to small talk, else ""; it may list `names` of files."""
     forms = _SMALL_TALK if model in READERS else ()
     said = next((each for each in forms if re.fullmatch(rf"\s*(?:{each})\W*", prompt, re.I)), "")
     few = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
@@ -212,9 +212,10 @@ def parts_of(question: str) -> list[str]:
 
 
 def bridge_of(question: str) -> tuple[str, Callable[[str], str]] | None:
-    """Return a bridge's last clause as a question, and a function that puts its answer in place.
+    """Return the clause of a bridge as a question, and a function to get the next question.
 
-    Returns None for a question that is no bridge.
+    The function puts the answer to the first question in the clause's place. Returns None for a
+    question that is no bridge.
     """
     text, behind = question.strip(" \t\n?.!"), ""
     found = _BRIDGE.fullmatch(text) if len(text) <= LONGEST else None

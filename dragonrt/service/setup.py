@@ -75,7 +75,7 @@ class CloudSetup:
 
 
 def entry_named(mode: str) -> ModeEntry[Any, Any]:
-    """Return the description of the mode with that name. Raises DragonError for an unknown name."""
+    """Return a mode's ModeEntry, its properties and factories. Raises DragonError if unknown."""
     if mode not in MODES:
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
     return MODES[mode]

@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether the user lets `question` be sent, now or before; set the chosen level."""
+        """Return whether `question` may be sent; unless agreed before, ask, and set the level."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True

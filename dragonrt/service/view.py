@@ -37,7 +37,7 @@ _BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n\n?{_NOTES})?|{_NOTES})\Z")
 
 
 def carrier(piece: Piece) -> str:
-    """Return the side whose documents made a piece likely: "device", "cloud" or "both"."""
+    """Return whose documents gave a piece most of its probability: "device", "cloud" or "both"."""
     if piece.device_share >= CLEAR_SHARE:
         return "device"
     return "cloud" if piece.device_share <= 1 - CLEAR_SHARE else "both"
@@ -136,7 +136,7 @@ def cost_line(answer: Answer) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return in one line what left this side for an answer: this side's counts, no guarantee.
+    """Return a line of counts of what left this side for an answer; they are no guarantee.
 
     Files that made the text less likely are not shown, because nothing of them is in the text.
     """

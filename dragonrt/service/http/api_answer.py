@@ -59,11 +59,11 @@ def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
 
 
 class Waiting(NamedTuple):
-    """A silent pause: the stream must send a byte now, or a proxy may close the connection."""
+    """The event of a silent pause: a stream must send a byte now, or a proxy may disconnect it."""
 
 
 class Begun(NamedTuple):
-    """The first event of an answer after the queue, just before its first text or trace event."""
+    """The event that an answer has left the queue; its first text or trace event follows."""
 
 
 class Delta(NamedTuple):
@@ -83,7 +83,7 @@ AnswerEvent: TypeAlias = Waiting | Begun | Delta | Answer | ApiError
 
 @dataclass(slots=True)
 class Reply:
-    """The reply to `request` so far: `text` and `tokens` of the events already written."""
+    """What a client was sent so far: the `text`, and `tokens` as entries of OpenAI's `logprobs`."""
 
     model: str
     request: ApiRequest
@@ -283,7 +283,7 @@ async def _paced(events: AsyncGenerator[AnswerEvent, None]) -> AsyncGenerator[An
 
 
 def without_others(device: Device) -> Device:
-    """Return a copy of the device that answers alone and sends nothing to another side."""
+    """Return a copy of the device that contacts no cloud: a chat page's own tasks need none."""
 
     async def nobody() -> NoReturn:
         raise NotConnectedError("this is answered by the device alone")
@@ -359,15 +359,15 @@ def too_long(answer: Answer) -> bool:
 
 
 def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
-    """Return token counts: `{asked}_tokens` (the conversation), `{written}_tokens`, and the sum."""
+    """Return counts: {asked}_tokens in the conversation, {written}_tokens in the answer, and sum."""
     given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 
 
 def report(reply: Reply, answer: Answer) -> Json:
-    """Return a response's fields `timings`, as in llama.cpp's server, and `dragonrt`, as `--json`.
+    """Return a response's fields `timings`, in llama.cpp's form, and `dragonrt`, the whole answer.
 
-    The drafts in `timings` are the device's: in mode dragon both sides draft every token.
+    `timings` counts only the device's drafts. `dragonrt` is as the command line's --json prints.
     """
     given, prompt_s = _prompt(answer)
     counts = AnswerCounts.of(answer.decoded.records)

@@ -222,7 +222,7 @@ class StreamOptions(Struct, kw_only=True):
 
 
 class Asked(Struct, kw_only=True):
-    """The body fields that all APIs share; each annotation ends with a line for the docs."""
+    """The body fields that all APIs share; their annotations have the lines of docs/serve.md."""
 
     temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
     top_p: Annotated[Share | None, "likeliest tokens of this probability"] = None

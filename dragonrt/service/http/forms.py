@@ -294,7 +294,7 @@ def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield Ollama's JSON lines for `event`; `says(text)` returns the JSON field of a text."""
+    """Yield Ollama's lines for `event`; `says(text)` is {"message": …} or {"response": text}."""
     match event:
         case Waiting():
             yield _line(_ollama_object(reply, says("")))
@@ -308,7 +308,7 @@ def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent)
 
 
 def ollama_whole(says: Callable[[str], Json], reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as one object of Ollama's API; `says(text)` makes a field of text."""
+    """Return Ollama's whole answer; `says(text)` is {"message": …} or {"response": text}."""
     return _done(reply, answer, says(reply.text) | _ranked(reply.tokens))
 
 

@@ -174,7 +174,8 @@ class Admission:
     async def enter(self, *, behind: bool = False) -> Callable[[], None]:
         """Wait for a place among the running answers, and return a function that frees it.
 
-        Raises ApiError: 429 if too many requests wait, 503 after `close` or after 60 s of waiting.
+        A request `behind`, a chat page's own task, waits until no ordinary one waits. Raises
+        ApiError: 429 if too many requests wait, 503 after `close` or after 60 s of waiting.
         """
         if self.closing:
             raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)

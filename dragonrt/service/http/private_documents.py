@@ -38,9 +38,9 @@ READ_S = 60.0
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
-    """Return the settings with `directory` among the documents, and all documents watched.
+    """Make `directory`; return the settings with it among the documents, and all of them watched.
 
-    Creates the directory; None changes nothing. Raises DragonError if the index cannot have it.
+    None returns `side` unchanged. Raises DragonError if --store or --index excludes new documents.
     """
     if directory is None:
         return side
@@ -157,10 +157,7 @@ class PrivateDocuments:
     async def _updated(
         self, side: LocalSide, what: str, path: Path, content: str | None
     ) -> dict[str, Any]:
-        """Return whether the index has the file with that content; if not, also the reason.
-
-        Raises ApiError if the file cannot be read.
-        """
+        """Return whether the index has the file with that content, and why not. Raises ApiError."""
         name, following = index_name(self._documents, path), side.following
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(READ_S):

@@ -185,10 +185,7 @@ class Connection(asyncio.Protocol):
 
 
 class WebServer(uvicorn.Server):
-    """A uvicorn server that serves until `stop`, and then finishes the responses under way.
-
-    Signals belong to the process, not to uvicorn.
-    """
+    """A uvicorn server that handles no signals; after `stop` it finishes responses under way."""
 
     def __init__(self, app: ASGIApp, context: ssl.SSLContext | None, places: Places) -> None:
         async def on_connection(scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,7 +212,7 @@ class WebServer(uvicorn.Server):
 
     @override
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections on `sockets`, with a timeout of TLS, which uvicorn's own lacks."""
+        """Accept connections on `sockets`; unlike uvicorn's own method, bound the time of TLS."""
         loop, self.servers = asyncio.get_running_loop(), []
         handshake_s = self.places.bounds.head_s if self._context else None
         for each in sockets or ():
