@@ -59,7 +59,7 @@ def smollm2_file() -> Path | None:
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return the model for the name "default" or "default-draft": a toy if SmolLM2 is missing."""
+    """Return the model behind "default" or "default-draft": SmolLM2's if installed, else a toy."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
@@ -80,7 +80,7 @@ def verifiers() -> tuple[str, ...]:
 
 
 def verifier_path(name: str) -> Path:
-    """Return a draft verifier's path, without its two suffixes. Raises BundledError if unknown."""
+    """Return the path of a draft verifier's files without suffix. Raises BundledError if none."""
     return _path("verifier", name, verifiers())
 
 
@@ -90,7 +90,7 @@ def controllers() -> tuple[str, ...]:
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return a block-length controller's path, without suffix; "default" is the one for `draft`."""
+    """Return a block-length controller's path without suffix; "default": that of model `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)

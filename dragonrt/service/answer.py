@@ -34,7 +34,7 @@ from dragonrt.wire import messages as wire
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """New text of an answer; `device_share` (0 to 1) of its probability is from the device."""
+    """Text of an answer; `device_share` (0 to 1) of its probability is by the device's files."""
 
     text: str
     device_share: float
@@ -88,7 +88,7 @@ class Answer:
     def joined(
         cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
     ) -> "Answer":
-        """Return one Answer to `prompt` from the answers to its parts, which ended by `finish`."""
+        """Return one Answer to `prompt` from those to its parts; `finish` says why it ended."""
         first, answers = parts[0], [part.decoded for part in parts]
         whole = replace(
             first.decoded,
@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return `marked` as JSON: indexes in the text, side, file, and index of the file's chunk."""
+        """Return `marked` as JSON: indexes in the text, side, file, and its chunk's offset."""
         return [
             {
                 "start_index": mark.start,
@@ -185,7 +185,7 @@ class Answer:
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """Return what left the device: counts by name, and each file's bits of evidence."""
+        """Return what left the device with the answer: counts, and each file's evidence in bits."""
         left = statistics.ledger(AnswerCounts.of(self.decoded.records))
         bits: dict[str, float] = {}
         for part in self.parts:
@@ -227,7 +227,7 @@ class Answer:
 
 
 def is_related(source: wire.Source, question: str) -> bool:
-    """Return whether to list a source: relevance at least 0.25, or words shared with the question."""
+    """Return whether to list a source: relevance from 0.25, or a word shared with the question."""
     words = content(f"{source.name} {source.title} {source.sentence}")
     return source.relevance >= FLOOR or bool(words & content(question))
 

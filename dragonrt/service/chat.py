@@ -357,8 +357,7 @@ class Chat:
     def _shown_before(self, history: list[Turn]) -> tuple[str, ...]:
         """Return what other sides may read of the history's answers.
 
-        What was withheld stays withheld, at level `drafts`, too. A device that keeps its drafts
-        withholds an answer of which it is not known what was disclosed.
+        What was withheld stays so. If drafts are kept, an answer without a record is withheld.
         """
         keeps = self.device.settings.keeps_drafts
         told = map(self.device.disclosed.get, history)

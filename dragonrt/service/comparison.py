@@ -134,7 +134,10 @@ Measured = dict[Method, list[Given]]
 
 
 def costs(answers: Sequence[Given]) -> dict[str, float | None]:
-    """Return the answers' ms and bytes per token, first ms (median), acceptance; None: undefined."""
+    """Return the answers' times and bytes per token, and acceptance, by name; None if undefined.
+
+    Times are in ms. That to the first token is a median. Acceptance is given for each side.
+    """
     pooled = Counts()
     for answer in answers:
         pooled.add(answer.counts)

@@ -227,10 +227,7 @@ class AnswerResponse:
 
 
 class _LiveTrace:
-    """The events of an answer as in a trace file, each token with its text, then the link's state.
-
-    Bytes are those of the device's connections since the start, of all answers under way.
-    """
+    """An answer's trace events with tokens' texts, then the links' state and all answers' bytes."""
 
     def __init__(self, device: Device) -> None:
         self._decode, self._links = device.side.model.decode, device.connectors.values()
@@ -359,7 +356,7 @@ def too_long(answer: Answer) -> bool:
 
 
 def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
-    """Return counts: {asked}_tokens in the conversation, {written}_tokens in the answer, and sum."""
+    """Return counts: {asked}_tokens of the prompts, {written}_tokens of the answer, and the sum."""
     given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 
@@ -367,7 +364,7 @@ def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
 def report(reply: Reply, answer: Answer) -> Json:
     """Return a response's fields `timings`, in llama.cpp's form, and `dragonrt`, the whole answer.
 
-    `timings` counts only the device's drafts. `dragonrt` is as the command line's --json prints.
+    `timings` counts only the device's drafts. `dragonrt` has what --json prints, less the text.
     """
     given, prompt_s = _prompt(answer)
     counts = AnswerCounts.of(answer.decoded.records)

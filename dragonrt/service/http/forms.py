@@ -308,7 +308,7 @@ def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent)
 
 
 def ollama_whole(says: Callable[[str], Json], reply: Reply, answer: Answer) -> Json:
-    """Return Ollama's whole answer; `says(text)` is {"message": …} or {"response": text}."""
+    """Return the answer in Ollama's form; `says(text)` is {"message": …} or {"response": text}."""
     return _done(reply, answer, says(reply.text) | _ranked(reply.tokens))
 
 
