@@ -16,7 +16,7 @@ from dragonrt.link.stream import HIGH_WATER, BufferedStream, Stream
 
 
 def memory_streams(names: tuple[str, str] = ("device", "cloud")) -> tuple[Stream, Stream]:
-    """Return the two ends of a stream in memory, without delay, for tests in one process."""
+    """Return the two ends, one for each side of `names`, of a stream in memory without delay."""
     first, second = _MemoryStream(names[1]), _MemoryStream(names[0])
     first._peer, second._peer = second, first
     return first, second
@@ -62,7 +62,7 @@ MAX_IN_FLIGHT = 1024 * 1024  # bytes in each direction
 
 
 class EmulatedStream(BufferedStream):
-    """A Stream over `stream` that delays `outgoing` and `incoming` bytes by two LinkModels."""
+    """A Stream over `stream` that delays written and received bytes, each by a LinkModel."""
 
     def __init__(self, stream: Stream, outgoing: LinkModel, incoming: LinkModel) -> None:
         loop = asyncio.get_running_loop()

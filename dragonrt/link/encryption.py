@@ -46,8 +46,9 @@ _FIRST = 48  # bytes of each side's first message
 class EncryptedStream(Layer):
     """A Stream over `stream`, encrypted with keys derived from the shared `key`.
 
-    A device `dials`: it begins the handshake. The first `receive` ends the handshake, or raises
-    HandshakeError for a wrong or missing key. Earlier writes wait. Altered bytes break the link.
+    A side that `dials`, the device, begins the handshake. The first `receive` completes it, or
+    raises HandshakeError for a wrong or missing key. Bytes written before are sent after it.
+    Bytes that were altered on the way make `receive` raise LinkError.
     """
 
     def __init__(self, stream: Stream, key: bytes, *, dials: bool) -> None:

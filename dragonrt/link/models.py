@@ -4,9 +4,8 @@ A direction of a link is serialisation, then a one-way latency. Serialisation is
 Markov channel or the opportunities of a Mahimahi trace; latency has jitter or is half of a recorded
 RTT. Nothing overtakes. Header overhead of TCP and IP is not modelled.
 
-A two-state Markov channel (QSV section V) alternates between a slow and a fast rate. Time has
-slots, whose rate changes between slots with the given probabilities. A slot's state is a function
-of (seed, direction, slot).
+A two-state Markov channel (QSV section V) has a slow or a fast rate in each slot of time, which
+changes with given probabilities. A slot's state is a function of (seed, direction, slot).
 """
 
 from bisect import bisect_left
@@ -113,7 +112,7 @@ class DeliveryTrace:
             )
 
     def time_s(self, opportunity: int) -> float:
-        """Return the time in seconds of an opportunity, counted from 0 and on over all laps."""
+        """Return when an opportunity comes, in seconds. It is counted from 0 through all laps."""
         lap, index = divmod(opportunity, len(self.times_ms))
         return (lap * self.times_ms[-1] + self.times_ms[index]) / 1000
 
@@ -227,7 +226,7 @@ class LinkModel:
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Queue `size` bytes at `now_s` behind earlier bytes; return packets (arrival s, bytes)."""
+        """Send `size` bytes at `now_s` behind earlier ones; return packets: (arrival s, bytes)."""
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

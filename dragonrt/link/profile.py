@@ -68,8 +68,8 @@ OWN_PROFILES = Path("profiles")  # the user's own, below the working directory
 class LinkProfile:
     """The description of a link in both directions. `up` is from the device to the cloud.
 
-    `latency_s` is one-way; `up` and `down` are in bit/s, None for no limit. Markov rates, or else a
-    delivery trace, replace the bandwidth of their direction, an RTT series the latency.
+    `latency_s` is one-way. `up` and `down` are in bit/s, None for no limit. Markov rates, or else a
+    delivery trace, replace the bandwidth of a direction. An RTT series replaces the latency.
     """
 
     latency_s: float = 0.0
@@ -113,7 +113,7 @@ class LinkProfile:
     def models(
         self, side: Literal["device", "cloud"], seed: int = 0
     ) -> tuple[LinkModel, LinkModel]:
-        """Return the delay models of a side's outgoing and incoming direction, in this order."""
+        """Return a side's (outgoing, incoming) models; `seed` draws jitter and Markov rates."""
 
         def model(direction: Direction) -> LinkModel:
             return LinkModel(

@@ -26,7 +26,7 @@ TCP_INFO = struct.Struct("100xI52xI")
 
 
 class TlsError(LinkError):
-    """The other end is not trusted, does not use TLS, or would have to be dialled unprotected."""
+    """The other end is not trusted or does not use TLS, or an address lacks TLS and a key."""
 
 
 class Stream:
@@ -83,9 +83,9 @@ class Layer(Stream):
 
 
 class BufferedStream(Stream):
-    """Base of streams that buffer received bytes until they are read, and let `drain` wait.
+    """Base of streams that buffer received bytes until `receive`, and unsent ones until `drain`.
 
-    A subclass passes the callback `emptied`, called whenever all received bytes have been read.
+    A subclass passes `emptied`, called when all received bytes are read so that more may come.
     """
 
     def __init__(self, peer_name: str, emptied: Callable[[], None]) -> None:
@@ -190,7 +190,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 
     @override
     async def wait_closed(self) -> None:
-        """Wait for the end; abort if the peer does not receive the last bytes within `close_s`."""
+        """Wait for the end; abort if the last bytes are not taken within `Timeouts.close_s`."""
         try:
             async with asyncio.timeout(USUAL.close_s):
                 await self._closed.wait()

@@ -32,7 +32,7 @@ def server_context(
 def client_context(
     authority: Path | None = None, certificate: Path | None = None, private_key: Path | None = None
 ) -> ssl.SSLContext:
-    """Return a client's TLS context, which trusts `authority`, or else the system's authorities."""
+    """Return a TLS context that trusts `authority` (None: the system's) and has `certificate`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if authority is None:
@@ -85,8 +85,8 @@ def last_day(certificate: Path) -> date:
 class TlsStream(Layer):
     """A Stream in TLS over `stream`, for the listening side; writes wait until `secure` has ended.
 
-    asyncio's TLS reports a connection only after its handshake. This class lets the caller limit
-    the handshakes from their first byte.
+    asyncio's own TLS reports a connection only after its handshake. With this class the caller
+    knows each connection from its start, and can limit how many are in a handshake.
     """
 
     def __init__(self, stream: Stream, context: ssl.SSLContext) -> None:

@@ -4,8 +4,8 @@
     def test_my_backend(check): check(Subject(my_backend()))
 
 A model of any size will do, with a context of 160 tokens or more. If the backend promises
-`exact_blocks`, numbers are compared bit by bit, otherwise within `TOLERANCE`. Equal forwards must
-always be equal bit by bit, and with `exact_batches` also equal feeds in different forwards.
+`exact_blocks`, numbers are compared bit by bit, otherwise within `TOLERANCE`. A repeated forward
+must give the same bits. With `exact_batches` a row must do so whatever rows share its forward.
 """
 
 import random
@@ -79,7 +79,7 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return predictions as an array [tokens, rows, some log-probabilities and hidden state]."""
+    """Return an array to compare: [tokens, rows, log-probabilities of some ids, then hidden]."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
     log_p = [np.maximum(each.at(some), LEAST) for each in found]
@@ -167,7 +167,7 @@ def rolled_back_equals_recomputed(on: Subject) -> None:
 
 
 def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
-    """Assert that a row's numbers depend neither on block lengths, other rows, nor other feeds."""
+    """Assert that neither block lengths nor other rows of a forward change a row's predictions."""
     line = on.text(16, 1)
     alone = np.concatenate(
         [numbers([step]) for step in map(on.opened().extend, [[token] for token in line])]

@@ -69,7 +69,7 @@ class StallingLink(LinkModel):
 
 
 class CutStream(Layer):
-    """A Stream over one side's `stream` that calls `on_cut` and ends when `cut` says."""
+    """A Stream over one side's `stream` that ends at the fault `cut`, and then calls `on_cut`."""
 
     def __init__(self, stream: Stream, cut: Cut, on_cut: Callable[[], None] = lambda: None) -> None:
         super().__init__(stream)

@@ -151,7 +151,7 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device with simulated models, and a connector to each cloud, by the cloud's name."""
+    """A device with simulated models and, by cloud, Connectors; `asking` makes a ClientSession."""
 
     side: SimulatedSide
     connectors: Mapping[str, Connector]

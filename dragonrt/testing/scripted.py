@@ -26,11 +26,11 @@ from dragonrt.timeouts import USUAL, Timeouts
 class Script:
     """Next-token distributions of both sides as pure functions of the prefix hash.
 
-    Each side bends one random distribution: the higher `sharpness`, the lower its entropy; the
-    higher `disagreement`, the more the sides differ (0: not at all). Token 0 ends the answer with
+    Each side varies one random distribution. A higher `sharpness` lowers its entropy, a higher
+    `disagreement` makes the sides differ more (0: not at all). Token 0 ends the answer with
     probability `stop`. The sides' weights in the mixture change at every token unless `steady`. If
-    `loses`, a side's weight falls after some prefixes, as if only the other side had documents
-    with the number there. A federated cloud has the number `worker`, and its own distribution.
+    `loses`, a side loses weight after some prefixes, as if its documents contradicted the answer.
+    With `worker`, the cloud is the worker of this number in mode `federated`, unlike the others.
     """
 
     seed: int
@@ -47,7 +47,7 @@ class Script:
         return _distribution(self, side, prefix_hash)
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
-        """Return h̃, the relevance by which the mixture weighs a side: 0 to 1, for a worker to 2."""
+        """Return the side relevance, from which a side's weight in the mixture follows: 0 to 2."""
         if self.worker is not None:
             return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
         if self.steady:
@@ -55,7 +55,7 @@ class Script:
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
 
     def kept(self, side: Side, prefix_hash: int) -> float:
-        """Return κ, the log of the share of its weight that a side keeps: 0, or if `loses` less."""
+        """Return the log of the share of its weight that a side keeps: 0 (all) unless `loses`."""
         which = prefix_hash >> (24 if side == "device" else 28) & 0xF
         return {0: -40.0, 1: -1.5}.get(which, 0.0) if self.loses else 0.0
 
@@ -108,7 +108,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Return predictions after `work.span`'s prefixes and each `work.guess`; [] without a span."""
+    """Predict after each prefix of `work.span` (None: return []), then token of `work.guess`."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
@@ -144,7 +144,7 @@ class PrefixVerifier(TokenVerifier):
 
 
 class ScriptedParts:
-    """The parts of a Host (what a mode can use of its side) that all scripted sides share."""
+    """Base of scripted Hosts (what a mode can use of its side): marker, controller, verifier."""
 
     marker = (3, 4)
 
@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """A Host (what a mode can use of its side) without a model, for `scripted_resources`."""
+    """A Host (what a mode can use of its side) without a model; see `scripted_resources`."""
 
     side: Side
     vocabulary: int

@@ -24,7 +24,7 @@ def is_opening(event: Event) -> bool:
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Return a field of Counts: source "a" adds 1 per event of tag a, "a.b" adds its field b."""
+    """Declare a sum from `start` in Counts: "a" counts events of tag a, "a.b" adds their b."""
     return field(default=start, metadata={"sources": sources})
 
 
@@ -34,11 +34,11 @@ def _by_side() -> dict[Side, int]:
 
 @dataclass(slots=True)
 class DroppedMass:
-    """The probability that C-SQS cut off at `tokens` tokens, and `allowed`, its bound (SQS Thm. 2).
+    """The mass that C-SQS `dropped` at `tokens` tokens, and the bound `allowed` (SQS Thm. 2).
 
-    `follows` is whether each threshold follows from the one before by SQS Eq. (8), as the theorem
-    requires. `threshold` is the next token's. In a sum, an answer that begins with the
-    threshold at which the last one ended extends its bound; any other answer adds a bound.
+    `threshold` is that of the next token. `follows` is whether each threshold came from the one
+    before by SQS Eq. (8), as the theorem requires. `+` sums two answers. The second adds less to
+    the bound if it begins with the threshold at which the first ended.
     """
 
     first: ConformalThreshold
@@ -96,15 +96,15 @@ class DroppedMass:
 class Counts:
     """The counts of one answer, or of several, from the trace of one side. Times are seconds.
 
-    Of each side's `compared` drafts, `accepted` equalled the token; drafts behind a rejected one of
+    Of each side's `compared` drafts, `accepted` became tokens. Drafts behind a rejected one of
     a block are not compared. `between_s` is the time from the first decided token to the last, over
-    `intervals` tokens; `waited_s` is the time before each token, by the `cause` of TokenDecided.
+    `intervals` tokens. `waited_s` sums the times before tokens by the `cause` of TokenDecided.
 
-    `blocks` of `block_tokens` drafts were sent in `bits` bits (formulas of QSV, SQS). Of `verified`
-    blocks of `judged` drafts, `accepted_tokens` were accepted; in `resampled` blocks a token was
-    replaced. The cloud `decoded` tokens with no block to verify; its model ran `calls` forwards. It
-    did not verify `unverified` tokens, nor read the last `unread` ones. `missing` counts by worker
-    the rounds without its upload. Of `preemptions` stop requests, `preempted` stopped a forward.
+    `blocks` with `block_tokens` drafts were sent in `bits` bits. `verified` blocks had a result;
+    `accepted_tokens` of `judged` drafts were accepted, and `resampled` blocks had one rejected. The
+    cloud `decoded` tokens while it had no block; its model ran `calls` forwards. The device decided
+    `unverified` tokens alone, the last `unread` of them after the last result. `missing` counts by
+    worker the rounds without its upload. Of `preemptions` stop requests, `preempted` worked.
     """
 
     tokens: int = summed("decide")
@@ -156,13 +156,13 @@ class Counts:
 class AnswerCounts(Counts):
     """The counts of one answer, or of all parts of a question; `take` adds each record.
 
-    `opened_s` and `last_s` are the times of the beginning and of the latest decision, `begun_s` is
-    the beginning of the current part.
+    `opened_s` is when the answer began, `begun_s` its current part, `last_s` the latest decision.
 
-    The ledger (SPEC 1.10) counts bytes, tokens and distributions that left the device; `undecided`
-    are the drafts sent, (step, token). `evidence_bits` is how much likelier, in log2, the device's
-    documents made the `weighed` tokens; `file_bits` is each file's part. `revealed` sums over sent
-    tokens how much likelier, in log2, the device found them than the cloud, None if not computed.
+    The ledger (SPEC 1.10) counts the bytes, tokens and distributions that left the device, and
+    `undecided` lists (step, token) of sent drafts. `weighed` tokens have evidence: `evidence_bits`
+    is how much likelier, in log2, the device's documents made them, `file_bits` is the part of each
+    file. `revealed` sums over sent tokens how much likelier, in log2, the device found them than
+    the cloud, None if not computed.
     """
 
     opened: events.AnswerOpened | None = None

@@ -36,8 +36,8 @@ class AnswerOpened(Event, frozen=True, tag="open"):
     """An answer begins, or resumes after `accepted` tokens, with `settings` of question and mode.
 
     Records of its session, and of the workers' sessions in mode `federated`, belong to the answer
-    until the next AnswerOpened of that session. The Open message is just before or after. If the
-    answer is not `exact`, drafts may be accepted without verification.
+    until the next AnswerOpened of that session, as does an Open message just before this event. If
+    the answer is not `exact`, drafts may be accepted without verification.
     """
 
     mode: str
@@ -55,7 +55,7 @@ class SideReady(Event, frozen=True, tag="ready"):
 
 
 class ForwardDone(Event, frozen=True, tag="decode"):
-    """A forward ended: it predicts after `tokens` prefixes; the shortest has `step` tokens."""
+    """A forward ended after `seconds`. It predicted `tokens` tokens, the first for `step`."""
 
     step: int
     tokens: int
@@ -63,7 +63,7 @@ class ForwardDone(Event, frozen=True, tag="decode"):
 
 
 class Drafted(Event, frozen=True, tag="draft"):
-    """This side drafted a token for `step`, after decided tokens and drafts not rejected so far."""
+    """This side drafted a token for `step` of the answer."""
 
     step: int
 
@@ -89,12 +89,12 @@ class MessageReceived(Event, frozen=True, tag="receive"):
 class TokenDecided(Event, frozen=True, tag="decide"):
     """A token was decided. `device` and `cloud`: whether that side's draft, if any, was accepted.
 
-    `cause` is the last input of the decision, `waited` the time since the decision before. `share`
-    is the part of the token's probability from the device's documents; if a target verifies, 1 for
-    an accepted draft, else 0. `document` is the index of the own chunk with the largest part. The
-    token's probability is p in the mixture, q by the cloud alone, d by the device alone. `evidence`
-    is log2 p/q, None if unknown, and `files` has log2 p/r, r without each own file (SPEC 1.10). A
-    `withheld` token is not sent; a sent one has `revealed` bits, max(0, log2 d/q) (SPEC 1.11).
+    `cause` is the last input of the decision: the own draft, the other's, or a target. `waited` is
+    the time since the decision before. `share` is the device's part of the token's probability; if
+    a target verifies, 1 for an accepted draft, else 0. `document` is the own chunk with the largest
+    part. The probability is p in the mixture, q by the cloud alone, d by the device alone, r with
+    one own file less. `evidence` is log2 p/q, None if unknown, `files` has log2 p/r by file. A
+    `withheld` token is not sent. A sent one reveals `revealed` bits, max(0, log2 d/q) (SPEC 1.11).
     """
 
     step: int
@@ -128,8 +128,8 @@ class TokenRanked(Event, frozen=True, tag="rank"):
 class Disclosed(Event, frozen=True, tag="disclose"):
     """A message left the device. This is the ledger's entry of what it discloses (SPEC 1.10).
 
-    It counts bytes of the `question` and of the `history`, `tokens`, `distributions`, and named
-    `documents`. A draft is disclosed as `token`, for that `step` of the answer.
+    It counts bytes of the `question` and of the `history`, `tokens`, `distributions`, and
+    `documents` named as sources. A sent draft is `token`, for that `step` of the answer.
     """
 
     message: str
@@ -143,7 +143,7 @@ class Disclosed(Event, frozen=True, tag="disclose"):
 
 
 class BlockSent(Event, frozen=True, tag="block"):
-    """A block of `tokens` drafts was sent in `bits` bits (QSV, SQS); forwards took `seconds`."""
+    """A block of `tokens` drafts was sent in `bits` bits. Drafting it took `seconds`."""
 
     round: int
     step: int
@@ -153,9 +153,9 @@ class BlockSent(Event, frozen=True, tag="block"):
 
 
 class BlockJudged(Event, frozen=True, tag="verdict"):
-    """The result for a block of `tokens` drafts: the first `accepted` of them, then `token`.
+    """A block of `tokens` drafts was verified. Its first `accepted` ones are decided, then `token`.
 
-    `waited` is the time until the result, on the cloud the block's time in the queue. `verify` is
+    `waited` is the time from sending to result, on the cloud the time in the queue. `verify` is
     the time of the forward, 0 if the block was compared with the cloud's own tokens.
     """
 
@@ -175,14 +175,14 @@ class TargetDecoded(Event, frozen=True, tag="decoded"):
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """A block was not verified: the cloud's own tokens came first; `tokens` drafts equal them."""
+    """A sent block will get no verdict; `tokens` of its drafts equal tokens decided since."""
 
     round: int
     tokens: int
 
 
 class RoundDecided(Event, frozen=True, tag="round"):
-    """A device mixed workers by `weights`, without `missing` ones, and decided `decided` tokens."""
+    """A device mixed workers by `weights` and decided `decided` tokens. `missing` sent none."""
 
     round: int
     step: int
@@ -192,7 +192,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """A verified token: at its `step` C-SQS's threshold `beta` had cut off the mass `dropped`."""
+    """For a verified token of `step`, C-SQS cut off the mass `dropped` by its threshold `beta`."""
 
     step: int
     beta: float

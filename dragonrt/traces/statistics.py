@@ -58,7 +58,7 @@ def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
 
 
 def summary(records: Iterable[Record]) -> dict[str, Any]:
-    """Return the `dragonrt trace --json` report of one side's whole trace, beginning with `start`.
+    """Return the `dragonrt trace --json` report of a side's whole trace, TraceStarted included.
 
     It has each answer and their total. Probes of the link and handshakes belong to no answer.
     """

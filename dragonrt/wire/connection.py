@@ -163,7 +163,7 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """Return [(Goodbye(LOST), 0)] for the stream's end. Raises HandshakeError before OPEN."""
+        """Take the stream's end: return [(Goodbye(LOST), 0)]. Raises HandshakeError before OPEN."""
         before, partial = self.state, self._frames.has_partial_frame
         if before is State.CLOSED:
             return []
@@ -209,7 +209,7 @@ class Connection:
 
     @property
     def sessions(self) -> tuple[int, ...]:
-        """Return the numbers of sessions in state ASKED, INVITED or OPEN, oldest first."""
+        """Return the numbers of sessions that are open or about to be opened, oldest first."""
         return self._sessions.known()
 
     def traffic(self) -> Traffic:

@@ -84,7 +84,7 @@ class FrameDecoder:
     """A decoder of frames: `feed` adds received bytes, `next_body` returns complete bodies.
 
     `limit` is the longest body, before and after decompression; it may change between frames.
-    Buffers at most one such frame and the bytes of one `feed`, and as much within padded frames.
+    It buffers at most one such frame and the bytes of one `feed`, twice that for padded frames.
     """
 
     def __init__(self, limit: int = MAX_BODY, flags: int = _LZ4 | PADDED) -> None:

@@ -41,7 +41,7 @@ class Hello(Fields, frozen=True):
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
     wall clock in milliseconds since 1970 (0: unknown). `tokenizer` and `weights` are hashes. A
-    network trained for the model is found by `weights`; an answer resumes only at a cloud of
+    verifier network is chosen by the cloud's `weights`; an answer resumes only at a cloud of
     equal `weights`. `software` and `model` are for people. Only role, tokenizer and vocabulary are
     compared.
     """

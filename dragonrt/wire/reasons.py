@@ -1,4 +1,4 @@
-"""The errors between bytes and messages.
+"""The reasons why sessions and connections end, and the errors that carry them.
 
     DragonError
     └── WireError                  has `.reason`, a code both sides know, and one line of text
@@ -21,7 +21,7 @@ from dragonrt.errors import DragonError
 
 
 class Reason(StrEnum):
-    """The reason for which a session (Close), a connection (Goodbye), or either ended."""
+    """The code in a Close or Goodbye: why a session or a connection ended."""
 
     FINISHED = "finished"  # session: the answer is complete
     CANCELLED = "cancelled"  # session: the user cancelled it

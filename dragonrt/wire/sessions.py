@@ -118,7 +118,7 @@ class Sessions:
         self._states.clear()
 
     def known(self) -> tuple[int, ...]:
-        """Return the numbers of sessions in state ASKED, INVITED or OPEN, oldest first."""
+        """Return the numbers of sessions that are open or about to be opened, oldest first."""
         return tuple(self._states)
 
     def _follow(self, message: SessionMessage, state: SessionState) -> None:
