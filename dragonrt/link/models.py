@@ -129,7 +129,7 @@ class DeliveryTrace:
 
 @dataclass(frozen=True, slots=True)
 class RttSeries:
-    """Round-trip times `rtts_s` recorded at `times_s`, interpolated linearly, and repeated."""
+    """Round-trip times `rtts_s` recorded at `times_s`, interpolated linearly, then repeated."""
 
     times_s: tuple[float, ...]
     rtts_s: tuple[float, ...]

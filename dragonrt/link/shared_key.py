@@ -2,7 +2,7 @@
 
 A line is eight groups of four letters and digits (Crockford's base 32: no i, l, o or u). It has 128
 random bits, the month by which to renew it, and 20 check bits. A key file may also hold another
-word or bytes, at least 16, for example of `openssl rand -hex 32`.
+secret of at least 16 bytes, for example from `openssl rand -hex 32`.
 """
 
 import hashlib

@@ -26,7 +26,7 @@ TCP_INFO = struct.Struct("100xI52xI")
 
 
 class TlsError(LinkError):
-    """The other end is not trusted or does not use TLS, or an address lacks TLS and a key."""
+    """The other end is not trusted or has no TLS, or is remote and dialled without TLS or key."""
 
 
 class Stream:
@@ -83,7 +83,7 @@ class Layer(Stream):
 
 
 class BufferedStream(Stream):
-    """Base of streams that buffer received bytes until `receive`, and unsent ones until `drain`.
+    """Base of streams that buffer received bytes until `receive` is called, and define `drain`.
 
     A subclass passes `emptied`, called when all received bytes are read so that more may come.
     """

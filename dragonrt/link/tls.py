@@ -32,7 +32,7 @@ def server_context(
 def client_context(
     authority: Path | None = None, certificate: Path | None = None, private_key: Path | None = None
 ) -> ssl.SSLContext:
-    """Return a TLS context that trusts `authority` (None: the system's) and has `certificate`."""
+    """Return a TLS context that trusts `authority` (None: the system's) and shows `certificate`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if authority is None:

@@ -151,7 +151,7 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device with simulated models and, by cloud, Connectors; `asking` makes a ClientSession."""
+    """A device with simulated models, connected to clouds; `asking` makes a question's session."""
 
     side: SimulatedSide
     connectors: Mapping[str, Connector]

@@ -30,7 +30,7 @@ class Script:
     `disagreement` makes the sides differ more (0: not at all). Token 0 ends the answer with
     probability `stop`. The sides' weights in the mixture change at every token unless `steady`. If
     `loses`, a side loses weight after some prefixes, as if its documents contradicted the answer.
-    With `worker`, the cloud is the worker of this number in mode `federated`, unlike the others.
+    With `worker`, the cloud is that worker of mode `federated`, with a distribution of its own.
     """
 
     seed: int
@@ -108,7 +108,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Predict after each prefix of `work.span` (None: return []), then token of `work.guess`."""
+    """Return predictions after the prefixes of `work.span` and tokens of `work.guess`, if any."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)

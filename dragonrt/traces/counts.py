@@ -24,7 +24,7 @@ def is_opening(event: Event) -> bool:
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Declare a sum from `start` in Counts: "a" counts events of tag a, "a.b" adds their b."""
+    """Declare a sum from `start` in Counts: "a" counts events of tag a, "a.b" adds up their b."""
     return field(default=start, metadata={"sources": sources})
 
 
@@ -34,7 +34,7 @@ def _by_side() -> dict[Side, int]:
 
 @dataclass(slots=True)
 class DroppedMass:
-    """The mass that C-SQS `dropped` at `tokens` tokens, and the bound `allowed` (SQS Thm. 2).
+    """The probability C-SQS `dropped` at `tokens` tokens, and its bound `allowed` (SQS Thm. 2).
 
     `threshold` is that of the next token. `follows` is whether each threshold came from the one
     before by SQS Eq. (8), as the theorem requires. `+` sums two answers. The second adds less to
@@ -96,15 +96,15 @@ class DroppedMass:
 class Counts:
     """The counts of one answer, or of several, from the trace of one side. Times are seconds.
 
-    Of each side's `compared` drafts, `accepted` became tokens. Drafts behind a rejected one of
-    a block are not compared. `between_s` is the time from the first decided token to the last, over
-    `intervals` tokens. `waited_s` sums the times before tokens by the `cause` of TokenDecided.
+    Of each side's `compared` drafts, `accepted` became decided tokens. Drafts behind a rejected one
+    of a block are not compared. `between_s` is the time from the first decided token to the last,
+    over `intervals` tokens. `waited_s` sums the times before tokens by the `cause` of TokenDecided.
 
     `blocks` with `block_tokens` drafts were sent in `bits` bits. `verified` blocks had a result;
     `accepted_tokens` of `judged` drafts were accepted, and `resampled` blocks had one rejected. The
     cloud `decoded` tokens while it had no block; its model ran `calls` forwards. The device decided
-    `unverified` tokens alone, the last `unread` of them after the last result. `missing` counts by
-    worker the rounds without its upload. Of `preemptions` stop requests, `preempted` worked.
+    `unverified` tokens alone, `unread` of them after the last result. `missing` counts by worker
+    the rounds without its upload. Of `preemptions` requests to stop a forward, `preempted` did.
     """
 
     tokens: int = summed("decide")

@@ -55,7 +55,7 @@ class SideReady(Event, frozen=True, tag="ready"):
 
 
 class ForwardDone(Event, frozen=True, tag="decode"):
-    """A forward ended after `seconds`. It predicted `tokens` tokens, the first for `step`."""
+    """A forward ended after `seconds`. It made `tokens` predictions, the first for `step`."""
 
     step: int
     tokens: int
@@ -90,11 +90,11 @@ class TokenDecided(Event, frozen=True, tag="decide"):
     """A token was decided. `device` and `cloud`: whether that side's draft, if any, was accepted.
 
     `cause` is the last input of the decision: the own draft, the other's, or a target. `waited` is
-    the time since the decision before. `share` is the device's part of the token's probability; if
-    a target verifies, 1 for an accepted draft, else 0. `document` is the own chunk with the largest
-    part. The probability is p in the mixture, q by the cloud alone, d by the device alone, r with
-    one own file less. `evidence` is log2 p/q, None if unknown, `files` has log2 p/r by file. A
-    `withheld` token is not sent. A sent one reveals `revealed` bits, max(0, log2 d/q) (SPEC 1.11).
+    the time since the last decision. `share` is the device's part of the token's probability; if a
+    target verifies, 1 for an accepted draft, else 0. `document` is the index of the own chunk with
+    the largest part. The probability is p in the mixture, q by the cloud alone, d by the device
+    alone, r without one own file. `evidence` is log2 p/q, None if unknown, `files` has log2 p/r by
+    file. A `withheld` token is not sent. A sent one reveals `revealed` bits, max(0, log2 d/q).
     """
 
     step: int
@@ -116,7 +116,7 @@ class TokenDecided(Event, frozen=True, tag="decide"):
 
 
 class TokenRanked(Event, frozen=True, tag="rank"):
-    """If requested: the target's `probability` of the decided token, and its likeliest `tokens`."""
+    """With `top_logprobs`: the mixture's `probability` of the token, and the likeliest `tokens`."""
 
     step: int
     token: int

@@ -58,7 +58,7 @@ def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:
 
 
 def summary(records: Iterable[Record]) -> dict[str, Any]:
-    """Return the `dragonrt trace --json` report of a side's whole trace, TraceStarted included.
+    """Return the `dragonrt trace --json` report of a side's whole trace, from its TraceStarted on.
 
     It has each answer and their total. Probes of the link and handshakes belong to no answer.
     """

@@ -163,7 +163,7 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """Take the stream's end: return [(Goodbye(LOST), 0)]. Raises HandshakeError before OPEN."""
+        """Note the stream's end: return [(Goodbye(LOST), 0)]. Raises HandshakeError before OPEN."""
         before, partial = self.state, self._frames.has_partial_frame
         if before is State.CLOSED:
             return []
