@@ -1,1 +1,1 @@
-"""Choose block lengths, resolutions and aggregators, and estimate the delays they depend on."""
+"""Choose lengths and lattice resolutions of blocks, and by measured delays which side decides."""

@@ -1,8 +1,8 @@
-"""Measure delays, and choose the side that aggregates next: pure (DRAGON §5, SPEC 1.3, 1.4).
+"""Estimate delays, and choose by them the side that decides the next token (SPEC 1.3, 1.4).
 
-`greedy` is DRAGON's scheduler (Eq. 6-8): after every aggregation it hands over to the other side
-if the expected latency per token is lower there. `both` is leaderless: nothing is scheduled.
-Impossible samples of the link are ignored, because the other side echoes the times and may lie.
+`greedy` is DRAGON's scheduler (DRAGON §5, Eq. 6-8): after every token it hands over to the other
+side if the expected seconds per token are lower there. `both` is leaderless: both sides decide.
+Impossible round trips are ignored, because the other side echoes the times and may lie.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ from dragonrt.side import Side, other
 
 
 class Aggregator(StrEnum):
-    """How the side that decides each step is chosen: the values of `--aggregator`."""
+    """Which side decides each token of an answer: the values of `--aggregator`.
+
+    BOTH: each, alike. GREEDY: the faster one. RANDOM: by a coin. SYNC: the device, without drafts.
+    """
 
     BOTH = "both"
     GREEDY = "greedy"
@@ -56,7 +59,7 @@ def latency_difference(aggregator: Side, estimate: Estimate) -> float:
 def next_aggregator(
     placement: Aggregator, step: int, current: Side, estimate: Estimate, noise: Noise
 ) -> Side:
-    """Return the side to decide `step` after `current`: GREEDY by `estimate`, RANDOM by `noise`."""
+    """Return who decides `step`: by `estimate` if GREEDY, by `noise` if RANDOM, else `current`."""
     match placement:
         case Aggregator.GREEDY:
             return other(current) if latency_difference(current, estimate) > 0 else current
@@ -102,10 +105,7 @@ class DecodeProfile:
         return self.k_a / self.k_b
 
     def behind(self, context: int) -> "DecodeProfile":
-        """Return the same line, with t counted from the end of `context` tokens.
-
-        In `update`, the present slope has the weight of a sample at t = 16 (PRIOR_STEP).
-        """
+        """Convert an offline profile for an answer: count t from the end of `context` tokens."""
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
@@ -121,8 +121,8 @@ class DecodeProfile:
 class Estimates:
     """Running estimates of each side's seconds per draft; both sides compute the same ones.
 
-    The first 3 (ANCHORS) samples of an answer set k_c of the side's DecodeProfile, because the load
-    may have changed since it was measured, or there is no profile. Later samples set the slope.
+    A side's DecodeProfile may be missing, or older than its load. So the first 3 (ANCHORS) samples
+    of an answer set the constant k_c of the side's line, and later samples set the slope.
     """
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class Estimates:
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
-        """Replace the decode profile of `side` by one whose t counts the tokens of the answer."""
+        """Begin anew for `side`, with a profile from `DecodeProfile.behind` or the other side."""
         self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
@@ -225,6 +225,6 @@ class BandwidthEstimator(_Estimator):
     """Keeps the latest bandwidth in bit/s, and its moving average; None without samples."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: a burst of `size` bytes took `interval_s` seconds more than the latency."""
+        """Add a sample: a probe of `size` bytes took `interval_s` seconds more than one of 0."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

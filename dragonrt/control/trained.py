@@ -115,10 +115,10 @@ def files(path: Path) -> tuple[Path, Path]:
 
 
 def load(kind: str, path: Path, read: Callable[[Arrays, Record], T]) -> T:
-    """Return `read(arrays, record)` for the two files of a trained controller or verifier.
+    """Load the two files of a trained network (see `files`), and return `read(arrays, record)`.
 
-    `kind` is a key of FORMATS, `path` as in `files`. Raises ControlError if the files are wrong or
-    `read` raises ValueError, KeyError or TypeError. The arrays are finite float32.
+    `kind` is "controller" or "verifier", `arrays` are finite float32 weights, `record` is the JSON.
+    Raises ControlError if a file is wrong, or `read` raises ValueError, KeyError or TypeError.
     """
     weights_file, record_file = files(path.expanduser())
     for file in (weights_file, record_file):
@@ -205,9 +205,10 @@ def _whole(value: Any) -> int:
 
 
 def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
-    """Return the controller that `spec` names, for a model `draft`. Raises ControlError for others.
+    """Return the controller that `spec` names. Raises ControlError if it names none.
 
-    `spec` is static:LENGTH:RESOLUTION, heuristic:RESOLUTION, a file, a bundled name, or default.
+    `spec` is static:LENGTH:RESOLUTION, heuristic:RESOLUTION, a file, a bundled name, or "default":
+    the bundled controller for the draft model named `draft`, or for any model.
     """
     kind, *numbers = spec.split(":")
     if kind not in ("static", "heuristic"):
@@ -245,8 +246,7 @@ class TokenVerifier(ABC):
     ) -> float:
         """Return the probability that the target accepts `token`, which was drafted from `q` [V].
 
-        `hidden` [hidden] is the input of the draft model's output layer for `q`, which is its
-        distribution before any sampler.
+        `q` is the draft model's output before any sampler, `hidden` [hidden] its last hidden state.
         """
 
 
@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Return the verifier in `file`, else `Verifier.for_pair`. ControlError if of other models."""
+    """Load `file`, or by `for_pair` if None. ControlError if not for these two fingerprints."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))

@@ -120,7 +120,10 @@ class ModelThread(JobThread):
         return bool(self.answers or self._questions)
 
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
-        """Add to the counts of open answers and questions; above 0, background work stops."""
+        """Add to a client's counts of open answers and of questions that are being prepared.
+
+        Pass -1 when one has ended. Above 0, background requests are preempted and wait.
+        """
         self.answers += answers
         self._questions += questions
         # A new one each time: the model's thread may be reading the last.
@@ -134,7 +137,7 @@ class ModelThread(JobThread):
 
     @contextmanager
     def wanted(self, client: Client = ()) -> Iterator[None]:
-        """Count a question in preparation within the context, so no background request runs."""
+        """Count a question as in preparation within the context, so that background work waits."""
         self.opened(0, 1, client)
         try:
             yield
@@ -142,7 +145,7 @@ class ModelThread(JobThread):
             self.opened(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
-        """Run the request that `make` creates; return its result. Cancellation preempts it."""
+        """Run the request of `make` for `client`; return its result. Cancellation preempts it."""
         with self.wanted(client):
             return await self._read(make, Preemption(), client)
 
@@ -173,7 +176,7 @@ class ModelThread(JobThread):
     def begin(
         self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """Schedule the request of `make`; `done` gets its result or error. Call in this thread."""
+        """Schedule the request of `make`, here in the thread; `done` gets its result or error."""
         try:
             self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV

@@ -77,8 +77,8 @@ class Door:
 
     If `keeps_drafts` (level `answer` or `redacted`), a message with a distribution or the name of a
     document does not pass. A token passes only at its position in the `transcript`: the decided
-    tokens, with `marker` for withheld runs. An Open, which sends a question, must have the history
-    of `asked`, the question as the cloud may read it; if `keeps_drafts`, also the texts of `asked`.
+    tokens, with `marker` for withheld runs. An Open, which sends the question, passes if its
+    history equals that in `asked`; if `keeps_drafts`, its prompt and instructions must do so, too.
     """
 
     keeps_drafts: bool
@@ -128,7 +128,7 @@ MARKER = " …"
 
 
 def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> list[int]:
-    """Return r(x) of pairs (token, withheld): one `marker` replaces each run of withheld tokens."""
+    """Return what the cloud reads of (token, withheld) pairs: a `marker` for each withheld run."""
     door = Door(keeps_drafts=True, marker=marker)
     for token, withheld in decisions:
         door.decide(token, withheld=withheld)
@@ -136,5 +136,5 @@ def redacted(decisions: Iterable[tuple[int, bool]], marker: Sequence[int]) -> li
 
 
 def longest_redacted(max_tokens: int, marker: Sequence[int]) -> int:
-    """Return the most tokens that r(x) can have if the answer has at most `max_tokens` tokens."""
+    """Return the most tokens that `redacted` can return for an answer of `max_tokens` tokens."""
     return max(max_tokens, (max_tokens + 1) // 2 * (1 + len(marker)))

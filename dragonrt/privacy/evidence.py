@@ -22,14 +22,14 @@ LEAST = 1e-4
 
 
 def evidence_bits(p: float, q: float) -> float:
-    """Return log2 p/q, limited to ±20 bits; 20 if only q is 0, and 0 if p is 0."""
+    """Return log2 p/q for a token of probability p with files, q without: within ±20; p = 0: 0."""
     if p <= 0 or q <= 0:
         return MOST_BITS if p > q else 0.0
     return max(-MOST_BITS, min(MOST_BITS, math.log2(p / q)))
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the ids of `p` for RowShares: all if few, else those as likely as `token` or 1e-4."""
+    """Return the token ids that RowShares keeps: all of up to 16, else above 1e-4 or p(`token`)."""
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
@@ -104,10 +104,10 @@ class Mixed:
     """The mixture's probability of a decided token, and what each side contributed to it.
 
     Attributes:
-        p: the mixture's probability of the token. `q` is the cloud's probability of the token,
-            and `share` the fraction of `p` that the device contributes.
+        p, q: the token's probability in the mixture, and in the cloud's distribution alone.
+        share: the fraction of `p` that the device contributes.
         expected: the expected acceptance rates (device, cloud) by DRAGON Eq. 5, or None.
-        files: evidence of each of this side's files, in bits. `cloud`: of all the cloud's together.
+        files, cloud: bits of evidence of each file of this side, and of all the cloud's together.
     """
 
     share: float
@@ -131,7 +131,7 @@ class AnswerEvidence:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Set the bits of evidence for a step: of each own file, of all the other side's files."""
+        """Set the evidence in bits for a step: of each own file, and of all the other side's."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other

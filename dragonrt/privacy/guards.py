@@ -114,11 +114,11 @@ def steering_bits(token: int, own: SideDraft) -> float:
 
 
 class SteadyRelevance(Guard):
-    """A guard that ends the session if the cloud's relevance h̃ is impossible or changes too early.
+    """A guard that ends the session if the cloud's side relevance h̃ is impossible or unsteady.
 
-    h̃ is the log-sum-exp of the scores (-1 to 1) of D `documents`, divided by the `temperature` T:
-    |h̃| <= 1/T + log D. With `doubt`, documents without the answer count less, and h̃ may be lower.
-    h̃ may change every `reweight_every` tokens (0: never).
+    h̃ is the log-sum-exp of s/T over at most D `documents` of scores s (-1 to 1), where T is the
+    `temperature`. So |h̃| is at most 1/T + log D. `doubt` lowers the relevance of documents without
+    the answer, and so the least h̃. h̃ may change every `reweight_every` tokens (0: never).
     """
 
     def __init__(
@@ -188,9 +188,9 @@ class Steering(Guard):
     """A guard that ends the session of a cloud that steers the answer to probe the documents.
 
     A cloud steers if it forces tokens against the device's drafts (`steering_bits`). After 8 bits
-    of steering, the session ends at the token that raises the bits revealed since (`revealed_bits`)
-    above 16, or that the device decides alone. A token after which the device's documents lose
-    their weight counts no steering, as an honest cloud may state another number than they do.
+    of steering, the guard sums what further tokens reveal (`revealed_bits`). The session ends
+    before a token that raises this sum above 16 bits, or that the device decided alone. A token
+    after which the device's documents lose their weight is no steering: numbers may differ.
     """
 
     _steered: float = 0.0

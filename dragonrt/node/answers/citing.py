@@ -1,7 +1,7 @@
 """Find the sources of an answer, and check the numbers and codes in it. All functions are pure.
 
-The evidence of a file is by how many bits, log2 of a probability ratio, the file made the answer's
-tokens likelier (SPEC 1.10). A file is a source if its evidence is at least FEWEST_BITS, and at
+The evidence of a file is how many bits (log2 of a probability ratio) likelier the file made the
+answer's tokens (SPEC 1.10). A file is a source if its evidence is at least FEWEST_BITS, and at
 least LEAST_SHARE of the largest evidence of a file. Two files with the same content have little
 evidence each; then the file with the most is the source. The sentence of a source is its sentence
 that shares the most words with the answer, then with the question.
@@ -14,8 +14,8 @@ hyphen. Before comparison, numbers lose grouping (1,250: 1250), units (75mg: 75)
 
 A mark connects a word of the answer with the source that has the most evidence for the word: the
 sum over the word's tokens, at least FEWEST_WORD_BITS. The evidence of another side is known only
-for all of its documents together, or not at all. So a source whose sentence contains the word
-counts as having at least FEWEST_WORD_BITS for the word, as does each of two files with the word.
+for all of its documents together, or not at all, and two equal files have little evidence each. So
+every source has at least FEWEST_WORD_BITS for a word that its sentence contains.
 """
 
 import re
@@ -59,7 +59,7 @@ _HYPHENED_CAPITALS = re.compile(r"[A-Z]+(?:-[A-Z]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A retrieved chunk: its title, file, relevance for the question, and offset `place` in it."""
+    """A retrieved chunk: title, file, relevance, text, and its first character's number `place`."""
 
     title: str
     file: str
@@ -91,7 +91,7 @@ def cited(
 def attribution(
     passages: Sequence[Passage], evidence: AnswerEvidence, answer: str, question: str
 ) -> Attribution:
-    """Return a message: the answer's sources, and its codes that are in no passage or question."""
+    """Return, as a message, an answer's sources and its codes that no passage or question has."""
     sources = cited(passages, evidence.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
@@ -120,7 +120,7 @@ def disagreements(
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:
-    """Return `values` (number, documents' value, ...) without pairs that do not fit a message."""
+    """Return pairs (number, documents' value), in one list, that an Attribution has room for."""
     pairs = zip(values[::2], values[1::2], strict=True)
     fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
@@ -131,9 +131,9 @@ def named(
 ) -> list[tuple[Side, Source]]:
     """Return the sources to show for an answer, each with its side; the device's come first.
 
-    Sources with too little evidence are dropped: a source's `bits` are by how many bits its file
-    made the answer likelier. The bits of each of the `others` count at most as `most`, the bits of
-    all documents of other sides together (None: unknown).
+    Sources with too little evidence are dropped. Evidence is a source's `bits`: how many bits
+    likelier its file made the answer. A source of `others` counts at most `most` bits, which are
+    the evidence of all documents of other sides together, None if unknown.
     """
     weighed: list[tuple[Side, Source, float]] = [
         *(("device", each, each.bits) for each in own),
@@ -156,7 +156,7 @@ def is_refusal(answer: str, refusal: str) -> bool:
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
-    """Return the sentence with most of the answer's words, and which share of them it has."""
+    """Return the sentence with most words of `answer` (ties: `question`), and its share of them."""
     wanted, asked = content(answer), content(question)
     found = [each for text in read for each in _sentences(text)]
 

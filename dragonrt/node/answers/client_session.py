@@ -48,7 +48,7 @@ class Answer:
 
     @property
     def decisions(self) -> list[tuple[float, TokenDecided]]:
-        """Return a pair (time, event) for each decided token, the stop token included."""
+        """Return (time in seconds, event) for each decided token, the stop token included."""
         found = ((each.t, each.event) for each in self.records)
         return [(t, event) for t, event in found if isinstance(event, TokenDecided)]
 

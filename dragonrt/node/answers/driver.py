@@ -37,21 +37,21 @@ OnRecord = Callable[[Record], None]
 def opening(
     entry: ModeEntry[Any, Any], question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
-    """Return the trace event of an answer's beginning, or resumption after `accepted` tokens."""
+    """Return the trace event of a mode's answer that begins after `accepted` tokens (0: anew)."""
     shown = {**traced(question), **traced(settings)}
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
 
 @dataclass(eq=False)
 class AnswerSession(Session):
-    """One other side in an answer, and the current session with that side, if one is open.
+    """One other side in an answer, from `Driver.add`, and the session with it, if one is open.
 
-    On a device, `connector` replaces a lost connection. A cloud has none. `gone` is set when the
-    device must open a new session, after `retry_s` seconds if the other side is busy. Once `over`,
-    a device ignores messages and opens no session. `weights` is a hash of the other side's model.
-    `attribution` has the sources that the other side sent. A cloud whose device has ended the
-    answer replies with its own sources on the connection `concluded`. `rtt_s` is the largest round
-    trip of ended connections. `lets_out` returns whether a message may be sent.
+    On a device, `connector` replaces a lost connection; a cloud has none. `gone` is set when the
+    device must open a new session, after `retry_s` seconds if the other side was busy. Once `over`,
+    a device ignores messages and opens no session. `weights` is the fingerprint of the other side's
+    model, `attribution` the sources that it sent. When the device has reported the end of the
+    answer to a cloud, `concluded` is the connection that awaits the cloud's sources. `rtt_s` is the
+    largest round trip among ended sessions. `lets_out` returns whether a message may be sent.
     """
 
     name: str
@@ -164,12 +164,12 @@ class AnswerSession(Session):
             peer.close(self.number, end)
 
     def fail(self, end: End) -> None:
-        """Close the session for `end`; inform the mode that the other side will not rejoin."""
+        """Close the session for the reason `end`; inform the mode that it will not be reopened."""
         self.close(end)
         self.feed(modes.Left(self.name, end, False))
 
     async def conclude(self) -> None:
-        """Report to the cloud that the answer is complete; wait `rejoin_s` for its sources."""
+        """Report the answer's end to the cloud; wait up to `rejoin_s` for the cloud's sources."""
         if self._peer is not None and self._opened:
             self.send(wire.Conclude(self.number))
             with suppress(TimeoutError):
@@ -178,7 +178,7 @@ class AnswerSession(Session):
         self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
-        """As a cloud, reply with the sources `found` if the device has concluded the answer."""
+        """As a cloud, close a session that the device concluded; send it the sources `found`."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None
@@ -250,7 +250,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Return `preparation`'s result, None if the answer ends; call `working` each `probe_s`."""
+        """Await `preparation`, calling `working` every `probe_s`. None: the answer ended before."""
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self.over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED

@@ -28,7 +28,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """The result of a Work after `seconds`: its `value`, or an `error`, or `preempted`."""
+    """The outcome of a Work after `seconds`: a `value`, an `error`, or that it was `preempted`."""
 
     work: Work
     seconds: float
@@ -58,16 +58,16 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return (): no number is contradicted. The default of `PrefillResult.other_values`."""
+    """Return (), as no number is contradicted; `PrefillResult.other_values` without documents."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillResult:
-    """What a side has after reading a question: a session at the model, the passages, and times.
+    """What `Prefiller.prepare` returns: a session for forwards, the passages, and seconds spent.
 
-    `evidence` is a hash of the passages and their relevances. `other_values` takes an answer's
-    tokens, and returns each number that all documents contradict, then the documents' number.
+    `evidence` is a hash of passages and relevances. `other_values` takes an answer's tokens, and
+    returns pairs in one flat tuple: a number that all documents contradict, and their number.
     """
 
     context: BackendSession
@@ -90,7 +90,7 @@ class Prefiller(Host, Protocol):
 
     @property
     def share_sources(self) -> bool:
-        """Whether other sides receive an answer's sources among this side's documents."""
+        """Whether this side sends names and sentences of an answer's sources to the other side."""
 
     async def prepare(
         self,
@@ -103,7 +103,7 @@ class Prefiller(Host, Protocol):
         """Retrieve documents for a question, and prefill the model with documents and question.
 
         With `verifies`, one forward reads a whole block of drafts, even if that changes rounding.
-        With `late`, the answer's first forward prefills. Computed tokens are charged to `client`.
+        With `late`, the prompt waits for the first forward. Fair shares count tokens by `client`.
         """
 
 
@@ -176,10 +176,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return each number of an answer that all documents contradict, then theirs, in pairs.
+        """Return flat pairs: a number of an answer that all documents contradict, and their number.
 
-        The model decodes the documents' number greedily (SPEC 5). A pair is dropped if that number
-        has a probability below VALUE_PROBABILITY. `by` finds the numbers among tokens.
+        The model decodes the documents' number greedily (SPEC 5). If that has a probability below
+        VALUE_PROBABILITY, the pair is dropped. `by` finds the numbers among the answer's tokens.
         """
         found: list[str] = []
         hashes = extended([self._start], text)

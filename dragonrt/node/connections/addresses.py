@@ -34,7 +34,7 @@ SOON = timedelta(days=30)  # how long before its end a key or certificate is war
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a side states about itself in the handshake."""
+    """Who a side is in the handshake: its role (device or cloud), and the model that it runs."""
 
     side: Side
     model: "LanguageModel"
@@ -186,7 +186,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A side that a device dials, and its relative `weight` among several (above 0, of any sum)."""
+    """A side that a device dials, and its `weight` relative to the others' (any number above 0)."""
 
     name: str
     address: Address

@@ -30,9 +30,8 @@ def mistaken(error: BaseException | None) -> bool:
 class Connector:
     """Keeps one other side connected: `run` calls `dial` to make a Peer whenever there is none.
 
-    `on_notice` gets a notice when the connection is lost or back, and when the other side, named
-    `who`, refuses it for a new reason. `connections` counts connections so far. `absence` is the
-    reason why there is none now, or empty.
+    `on_notice` gets a notice when the connection to the side named `who` is lost, back, or refused
+    for a new reason. `connections` counts them so far. `absence` says why there is none now, or "".
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """Wait, up to `idle_s`, until constant-rate traffic has sent all frames of an answer."""
+        """Wait, up to `idle_s`, until constant-rate ticks have ended: before a disconnection."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)

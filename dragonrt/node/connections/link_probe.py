@@ -48,7 +48,7 @@ class ProbedLink:
 
 
 async def probe(address: Address, model: LanguageModel) -> ProbedLink:
-    """Connect to a cloud as a device, measure the link, and disconnect. Raises DragonError."""
+    """Connect as a device that runs `model`, measure the link, disconnect. Raises DragonError."""
     clock = asyncio.get_running_loop().time
     started_s, heard_ms = clock(), 0.0
     carrier = await address.reach()

@@ -92,10 +92,9 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index a side's documents, new and changed ones; return a report, None without documents.
+    """Index a side's new and changed documents; return a report (None: there are no documents).
 
-    `on_portion`, called whenever more chunks have become searchable, ends the update by returning
-    False. Raises DragonError.
+    If `on_portion`, called when more chunks are searchable, returns False, the update ends early.
     """
     directory = index_directory(settings)
     if directory is None or not settings.documents:
@@ -116,7 +115,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Open a side's index as a Library, None without one; `left` describes unindexed documents."""
+    """Open a side's index as a Library (None: no documents); `left` says what it lacks yet."""
     directory = index_directory(settings)
     if directory is None:
         return None

@@ -57,10 +57,10 @@ class Library:
     def find(
         self, question: str, k: int | None, floor: float | None = None, within: str = ""
     ) -> list[Hit]:
-        """Return the most relevant chunks with their scores; see `Retriever.retrieve` for `k`.
+        """Return the `k` most relevant chunks with scores (None: the best, and a second if close).
 
-        Chunks below relevance `floor` are dropped. `within` limits the documents to search. Raises
-        RetrievalError if there are none in it.
+        Chunks below relevance `floor` are dropped. `within` is a file, folder or tag to search in,
+        "" for all. Raises RetrievalError if no document is in it.
         """
         within = normalize("NFC", within)
         return self.retriever.retrieve(question, k, floor, within)

@@ -128,7 +128,7 @@ async def run_cloud(
 ) -> None:
     """Serve devices until SIGINT or SIGTERM; call `on_ready` with the port when that begins.
 
-    Then open answers may finish, until a second signal. Meanwhile the context `pages` is open.
+    Then open answers may finish, until a second signal. `pages` serves HTTP pages all the while.
     """
     stopping = asyncio.Event()
     async with cloud as running, pages(running):
@@ -139,7 +139,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return another side's weight in the mixture, and a function for its model's fingerprint."""
+    """Return what a mode needs of another side: its weight, and how to get its fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -200,7 +200,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Return the mode's resources, prepared once. Raises DragonError if a side is missing."""
+        """Return `resources`, prepared once. Raises DragonError if that needs an absent side."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
@@ -221,8 +221,7 @@ async def device(
 ) -> AsyncIterator[Device]:
     """Run a Device within the async context, and keep its other sides connected.
 
-    `on_notice` gets a line when another side is absent, lost or back. Raises DragonError if a side
-    permanently refuses this device.
+    `on_notice` gets a line when a side is absent, lost or back. Raises DragonError if one refuses.
     """
     async with (
         local_side(loaded) as side,

@@ -1,7 +1,7 @@
 """Index documents while a side answers: those not indexed yet, and changed ones (`--watch`).
 
-This module is also the program that updates the index, in a process of its own. Its argument is the
-path of llama.cpp's library, unless installed. The side then retrieves from each new index.
+This module is also the program of the process that updates the index; its argument is the path of
+llama.cpp's library, if not the installed one. The side searches each new index once it is written.
 """
 
 import asyncio
