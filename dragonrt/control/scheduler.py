@@ -18,7 +18,7 @@ from dragonrt.side import Side, other
 class Aggregator(StrEnum):
     """Which side decides each token of an answer: the values of `--aggregator`.
 
-    BOTH: each, alike. GREEDY: the faster one. RANDOM: by a coin. SYNC: the device, without drafts.
+    BOTH: both decide the same. GREEDY: the faster one. RANDOM: by coin. SYNC: device, no drafts.
     """
 
     BOTH = "both"
@@ -105,7 +105,7 @@ class DecodeProfile:
         return self.k_a / self.k_b
 
     def behind(self, context: int) -> "DecodeProfile":
-        """Convert an offline profile for an answer: count t from the end of `context` tokens."""
+        """Return an offline profile for an answer: t counts from the end of `context` tokens."""
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
@@ -134,7 +134,7 @@ class Estimates:
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
-        """Begin anew for `side`, with a profile from `DecodeProfile.behind` or the other side."""
+        """Set the profile of `side` from `DecodeProfile.behind` or a message; drop its samples."""
         self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
@@ -225,6 +225,6 @@ class BandwidthEstimator(_Estimator):
     """Keeps the latest bandwidth in bit/s, and its moving average; None without samples."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: a probe of `size` bytes took `interval_s` seconds more than one of 0."""
+        """Add a sample: `size` bytes made the round trip of a probe `interval_s` seconds longer."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Load `file`, or by `for_pair` if None. ControlError if not for these two fingerprints."""
+    """Load the verifier for two fingerprints, from `file` or by `for_pair`. Raises ControlError."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))

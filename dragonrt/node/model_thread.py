@@ -122,7 +122,7 @@ class ModelThread(JobThread):
     def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
         """Add to a client's counts of open answers and of questions that are being prepared.
 
-        Pass -1 when one has ended. Above 0, background requests are preempted and wait.
+        Pass -1 when one has ended. While a count is above 0, background requests wait.
         """
         self.answers += answers
         self._questions += questions
@@ -145,7 +145,7 @@ class ModelThread(JobThread):
             self.opened(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
-        """Run the request of `make` for `client`; return its result. Cancellation preempts it."""
+        """Run `make`'s request for `client`; return its result. Cancelling the task preempts it."""
         with self.wanted(client):
             return await self._read(make, Preemption(), client)
 
@@ -176,7 +176,7 @@ class ModelThread(JobThread):
     def begin(
         self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """Schedule the request of `make`, here in the thread; `done` gets its result or error."""
+        """In this thread, queue `make`'s request; `done` gets its result, `preemption` stops it."""
         try:
             self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV

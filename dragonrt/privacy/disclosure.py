@@ -24,7 +24,7 @@ from dragonrt.wire.messages import SessionMessage
 
 
 class Disclosure(StrEnum):
-    """A level of disclosure (`--disclose`): what the cloud receives, less at each next level."""
+    """What the cloud receives (`--disclose`), from most to least: drafts, answer, redacted text."""
 
     DRAFTS = "drafts"
     ANSWER = "answer"

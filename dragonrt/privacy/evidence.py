@@ -22,7 +22,7 @@ LEAST = 1e-4
 
 
 def evidence_bits(p: float, q: float) -> float:
-    """Return log2 p/q for a token of probability p with files, q without: within ±20; p = 0: 0."""
+    """Return log2 p/q, within ±20, of probabilities p with files and q without; 0 if p is 0."""
     if p <= 0 or q <= 0:
         return MOST_BITS if p > q else 0.0
     return max(-MOST_BITS, min(MOST_BITS, math.log2(p / q)))

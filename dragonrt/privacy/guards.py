@@ -190,7 +190,7 @@ class Steering(Guard):
     A cloud steers if it forces tokens against the device's drafts (`steering_bits`). After 8 bits
     of steering, the guard sums what further tokens reveal (`revealed_bits`). The session ends
     before a token that raises this sum above 16 bits, or that the device decided alone. A token
-    after which the device's documents lose their weight is no steering: numbers may differ.
+    after which the device's documents lose their weight does not count: numbers may differ.
     """
 
     _steered: float = 0.0

@@ -59,7 +59,7 @@ _HYPHENED_CAPITALS = re.compile(r"[A-Z]+(?:-[A-Z]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A retrieved chunk: title, file, relevance, text, and its first character's number `place`."""
+    """A retrieved chunk: title, file, relevance, text, and its offset `place` in the file."""
 
     title: str
     file: str

@@ -37,7 +37,7 @@ OnRecord = Callable[[Record], None]
 def opening(
     entry: ModeEntry[Any, Any], question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
-    """Return the trace event of a mode's answer that begins after `accepted` tokens (0: anew)."""
+    """Return the trace event of a mode's answer that begins, or resumes after `accepted` tokens."""
     shown = {**traced(question), **traced(settings)}
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
@@ -178,7 +178,7 @@ class AnswerSession(Session):
         self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
-        """As a cloud, close a session that the device concluded; send it the sources `found`."""
+        """As a cloud, close a session that the device concluded, with any sources `found`."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None

@@ -58,7 +58,7 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return (), as no number is contradicted; `PrefillResult.other_values` without documents."""
+    """Return (), as no number is contradicted; the default of `PrefillResult.other_values`."""
     return ()
 
 

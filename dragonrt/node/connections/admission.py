@@ -207,7 +207,7 @@ class BoundedLines:
         return len(self._hosts)
 
     def say(self, host: str, line: str) -> None:
-        """Log a line about `host`, or drop it above the rate. The next one says how many were."""
+        """Log a line about `host`, or drop it above the rate. A later line counts the drops."""
         now = self._clock()
         fresh = Bucket(LINES_A_SECOND, 4 * LINES_A_SECOND, now), 0
         pace, left_out = self._hosts.pop(host, fresh)

@@ -72,7 +72,7 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """Wait, up to `idle_s`, until constant-rate ticks have ended: before a disconnection."""
+        """Before a disconnection, wait until constant-rate ticks have ended (`idle_s` at most)."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)

@@ -48,7 +48,7 @@ class ProbedLink:
 
 
 async def probe(address: Address, model: LanguageModel) -> ProbedLink:
-    """Connect as a device that runs `model`, measure the link, disconnect. Raises DragonError."""
+    """Connect to a cloud as a device with `model`, measure the link, leave. Raises DragonError."""
     clock = asyncio.get_running_loop().time
     started_s, heard_ms = clock(), 0.0
     carrier = await address.reach()

@@ -92,7 +92,7 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index a side's new and changed documents; return a report (None: there are no documents).
+    """Index a side's new and changed documents; return a report, None without. Raises DragonError.
 
     If `on_portion`, called when more chunks are searchable, returns False, the update ends early.
     """
@@ -115,7 +115,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Open a side's index as a Library (None: no documents); `left` says what it lacks yet."""
+    """Open a side's index as a Library (None: no documents); `left` says what is not indexed."""
     directory = index_directory(settings)
     if directory is None:
         return None

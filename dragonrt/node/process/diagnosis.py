@@ -36,7 +36,7 @@ MEND = "mend that, then look again"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a check: `level` (ok, warn, fail), `what` it is of, what was `seen`, remedy."""
+    """A check's result: `level` (ok, warn, fail), what it checked, what was seen, and a remedy."""
 
     level: Level
     what: str

@@ -185,7 +185,7 @@ class LocalSide:
 
 
 def sought(question: Question, refusal: str) -> str:
-    """Return the text to search for: the turns that a question needs, less refusals, and itself."""
+    """Return the search text: earlier turns that the question needs, less refusals, then itself."""
     turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
     return in_context(question.prompt, turns)
 
@@ -200,7 +200,7 @@ def weighing(
     """Return how one answer's rows, one per retrieved document (or one in all), are weighed.
 
     On a device, a question with "I" or "my" adds relevance to a document, less for each name or
-    number of the question that the document lacks. An `embedder` renews relevances in the answer.
+    number of the question that the document lacks. An `embedder` renews them as the answer grows.
     """
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]
@@ -234,7 +234,7 @@ def _evidence(hits: Sequence[Hit]) -> str:
 def fitting_prompt(
     model: LanguageModel, question: str, history: Sequence[Turn], room: int, instructions: str = ""
 ) -> list[int]:
-    """Return a prompt of at most `room` tokens, with as many latest turns as fit in. May raise."""
+    """Make a prompt of at most `room` tokens with the latest turns, or raise LongQuestionError."""
     for first in range(len(history) + 1):
         text = model.prompt.question_text(history[first:], question, instructions)
         if len(tokens := model.encode(text)) <= room:

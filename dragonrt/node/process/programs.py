@@ -139,7 +139,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return what a mode needs of another side: its weight, and how to get its fingerprint."""
+    """Return what a mode needs of another side: its weight, and a function for its fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -221,7 +221,7 @@ async def device(
 ) -> AsyncIterator[Device]:
     """Run a Device within the async context, and keep its other sides connected.
 
-    `on_notice` gets a line when a side is absent, lost or back. Raises DragonError if one refuses.
+    `on_notice` gets a line if a side is absent, lost or back. DragonError if one refuses for good.
     """
     async with (
         local_side(loaded) as side,
