@@ -36,10 +36,10 @@ def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
 
 
 def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
-    """Return a Question and the Settings of `mode`, made from `values`, which has fields by name.
+    """Return the Question and the Settings of `mode` that options describe, given as `values`.
 
-    A field without a value gets its default. Raises DragonError for a value that the field does not
-    permit, and for a name that neither class has as a field.
+    `values` maps names of fields of both classes to values; other fields get their defaults. Raises
+    DragonError for a name that is no field, and for a value that its field does not permit.
     """
     settings = mode_entry(mode).settings
     asked, how = ({entry.name for entry in entries(cls)} for cls in (Question, settings))

@@ -66,8 +66,9 @@ class DraftedToken:
 class BlockState:
     """What the device carries from block to block: C-SQS's threshold, and a controller's inputs.
 
-    `threshold` is for the next token; ControlState explains the other fields. No field depends on
-    drafts after a rejected draft, because their steps are drafted again with the same noise.
+    `threshold` is for the next token. `confidences` has the draft model's probabilities of the
+    newest tokens; `accepted` and `drafted` count the last block's accepted and compared drafts. No
+    field depends on drafts after a rejected one, whose steps are drafted again with the same noise.
     """
 
     threshold: ConformalThreshold | None = None
@@ -76,7 +77,10 @@ class BlockState:
     drafted: int = 0
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
-        """Return the ControlState before the next block; its attributes explain the arguments."""
+        """Return what the controller knows before the next block.
+
+        `next_confidence` is the top probability of the block's first token; `rate` is in bit/s.
+        """
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
     def after(self, block: Block, accepted: int, token: int) -> BlockState:
@@ -142,9 +146,10 @@ class Block:
         return last.threshold.after(last.quantized.dropped)
 
     def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
-        """Return (step, threshold β of codec C-SQS, mass dropped below β) of a verdict's steps.
+        """Return (step, threshold β of codec C-SQS, mass dropped below β) of each decided token.
 
-        The steps are the `accepted` drafts' and the next. After a whole block the mass repeats.
+        A verdict decides the `accepted` drafts and one token more. If it accepts the whole block,
+        the last token has no draft, and gets the dropped mass of the draft before it.
         """
         moved = [
             (step, each.threshold, each.quantized.dropped)
@@ -176,10 +181,11 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What one step of a Drafting changed: tokens that are now `decided`, and a `block` to send.
+    """What one result, verdict or Target changed in a Drafting, for the BlockDrafter that ran it.
 
-    If `cut`, drafts were dropped, and replies to the blocks sent before are ignored. `verdicts` are
-    those that a Target message implies: (drafts, accepted drafts, next token) of each block.
+    `decided` are the newly decided tokens; `block` is to be sent, unless None. If `cut`, drafts
+    were dropped, and replies to the blocks sent before are ignored. If a Target contradicted a
+    draft, `verdicts` has (drafts, accepted drafts, next token) of each block sent up to it.
     """
 
     decided: tuple[Decided, ...] = ()

@@ -30,7 +30,7 @@ class Drafting(ABC):
     """How a device drafts in one mode: the next computation, and the changes by each result.
 
     `prefix` has the `decided` tokens, then drafts; `sent` has blocks that await verdicts. Results
-    of a cut prefix are dropped; others go to `take_draft`, or without a cloud to `decide_alone`.
+    go to `take_draft`, or without a cloud to `decide_alone`; those for a cut prefix are dropped.
     """
 
     hidden = False
@@ -47,7 +47,7 @@ class Drafting(ABC):
         self.sent: deque[Block] = deque()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Keep what drafting needs of the prompt and documents just read; by default nothing."""
+        """Keep the tokens of question and documents if drafting needs them; by default nothing."""
         return
 
     @property
@@ -105,7 +105,7 @@ class Drafting(ABC):
         return finish_of(self.question, self.prefix.tokens, length)
 
     def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
-        """Mark `tokens`, next in the prefix, as decided until the answer ends; return these."""
+        """Mark the prefix's next `tokens` as decided until the answer ends; return those marked."""
         taken = []
         for each in tokens:
             if self.finish is not None:

@@ -33,8 +33,8 @@ def message(
 ) -> Callable[[type[M]], type[M]]:
     """Return a class decorator that registers a mode's message type under the number `code`.
 
-    `discloses` counts what a message discloses, for the ledger. An `early` message may be sent
-    before the peer has answered the opening of the session.
+    `discloses(message, marker)` counts what a message discloses, such as tokens, for the ledger. An
+    `early` message may be sent before the peer has answered the session's opening.
     """
 
     def registered(kind: type[M]) -> type[M]:
@@ -52,8 +52,8 @@ def message(
 class Target(SessionMessage, frozen=True):
     """The decided token of `step`, after the prefix with that hash, and the side that decides next.
 
-    `time_us` and `echo_us` are as in a Draft. In mode "speculative" there are no times; the cloud
-    decoded the token while no block waited.
+    `time_us` and `echo_us` measure the round trip (see RoundTrip), or are 0. In mode "speculative"
+    the cloud decoded the token while no block waited.
     """
 
     step: Step
@@ -112,7 +112,7 @@ class Verdict(SessionMessage, frozen=True):
     """The cloud's answer to the Block of that round: `accepted` drafts, and the token after them.
 
     In mode "sprinter" a block has one draft; `token` is the draft if `accepted` is 1, else new.
-    `verify_us` is the time of the forward over the block, in microseconds.
+    `verify_us` has the microseconds of the block's forward.
     """
 
     round: U32

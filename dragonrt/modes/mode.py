@@ -80,7 +80,7 @@ class Prediction(Protocol):
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return by how many bits each file makes `token` likelier, alone; row n reads `files[n]`."""
+    """Return each file's leave-one-out evidence for `token` in bits; row n reads `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -237,7 +237,7 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """Base class of the state machines: one side's part of one answer, a method for each input.
 
-    The methods collect Effects. `evidence` has the bits by which documents made tokens likelier. If
+    They collect Effects. `evidence` has the bits by which documents made each token likelier. If
     `ready`, this side has read the question; `finish` is why the answer is complete, or None.
     """
 
@@ -268,7 +268,7 @@ class Mode:
         return question.resumed(tuple(self.decided))
 
     def handle(self, happened: Input, now: float) -> Effects:
-        """Process an input at `now`; return its effects. Raises ModeError to end its session."""
+        """Return the effects of an input at `now` seconds. Raises ModeError for a bad message."""
         match happened:
             case Prepared():
                 self._prepared(happened, now)

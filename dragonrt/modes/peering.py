@@ -23,7 +23,7 @@ class Peering:
     `peer` is the name while connected, `session` the newest number. If `alone`, the mode decides
     without the peer. The mode sets `progress_s`, the time of the newest progress, and `useful`,
     once this session has led to a decision. Two phrases are for notices: `useless` says what the
-    peer failed to do in time, `alone_as` from what the answer comes without the peer.
+    peer failed to do in time, and `alone_as` says what the answer comes from without the peer.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Peering:
             self._miss(now)
 
     def begin(self, now: float) -> None:
-        """Begin the answer at `now`, when this side has read the question, with or without peer."""
+        """Begin the answer once the question is read; without a peer, wait or continue alone."""
         self._mode.ready = True
         self.progress_s = self._owed_s = now
         if self._waiting_since_s is not None:
@@ -181,7 +181,7 @@ class Peered(Mode):
         """Whether the next token can be decided as soon as the peer sends its message."""
 
     def part(self, now: float) -> None:
-        """Drop state of a session that is lost; called on its loss. By default do nothing."""
+        """Drop drafts that await the peer, as its session is lost. By default do nothing."""
 
     def go_on_alone(self, now: float) -> None:
         """Begin to decide without the peer; called when it is given up. By default do nothing."""

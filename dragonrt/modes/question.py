@@ -33,9 +33,9 @@ class Question:
     """A question after a conversation, and the settings of its answer.
 
     `accepted` are the decided tokens of a resumed answer. `shown` has the newest answers of
-    `history` as the cloud may read them. If `relevance_floor` is None, the mode chooses it.
-    With `chunk`, only that chunk of `document` is read, from 0. With `top_logprobs` n, each token
-    has its probability and the n likeliest. Raises SettingError for values out of range.
+    `history` as the cloud may read them. `relevance_floor` is the least cosine of a document; None:
+    the mode's. With `chunk`, only that chunk of `document` is read, from 0. With `top_logprobs` n,
+    each token has its probability and the n likeliest. Raises SettingError for values out of range.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)
@@ -110,9 +110,10 @@ class Question:
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
 
     def redacted(self, mark: str, accepted: Sequence[int], marker: Sequence[int]) -> "Question":
-        """Return the question for a cloud from which tokens are withheld; `accepted` has markers.
+        """Return the question to send to a cloud from which tokens are withheld.
 
-        The text `mark`, as tokens `marker`, replaces earlier answers that are not in `shown`.
+        `accepted` are the decided tokens, with the tokens `marker` in place of the withheld ones.
+        The text `mark` replaces earlier answers that are not in `shown`.
         """
         return replace(
             self.resumed(tuple(accepted), mark),

@@ -48,7 +48,7 @@ class Settings:
 
     @property
     def late(self) -> bool:
-        """Whether the device's model reads the question only in the answer's first forward."""
+        """Whether the device reads the question only in its first forward, not before it drafts."""
         return False
 
     @property
@@ -58,7 +58,7 @@ class Settings:
 
     @property
     def weighs(self) -> str:
-        """The option, as text, that makes the mode weigh workers; "" if the user sets weights."""
+        """The option that weighs workers, such as "weights relevance"; "" if users give weights."""
         return ""
 
     @property
@@ -78,12 +78,12 @@ class Settings:
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """(Seconds per tick, n) of the constant rate, for a multiple of n ticks; 0 s: none."""
+        """(Seconds per tick, n) of the constant rate of frames, for n, 2n, … ticks; 0 s: none."""
         return 0.0, 0
 
     @property
     def relevance_floor(self) -> float | None:
-        """The default of `Question.relevance_floor`: a document's least cosine, or None."""
+        """The default of `Question.relevance_floor`, a document's least cosine; None: no limit."""
         return None
 
     @property
@@ -103,7 +103,7 @@ class Settings:
 
 
 def check_codec(name: str, *, because: str = "") -> None:
-    """Raise DragonError if codec `name` is unknown or, with a reason `because`, sends ids only."""
+    """Raise DragonError if codec `name` is unknown or, given `because`, sends no distributions."""
     if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
 
@@ -228,7 +228,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the next answer's resources, given this answer's trace; by default `resources`."""
+        """Return `resources` for the next answer; a mode may change them by this answer's trace."""
         return resources
 
     @abstractmethod

@@ -187,7 +187,7 @@ class SprinterDrafting(Drafting):
 
 
 class SprinterJudging(Judging):
-    """On the cloud: accepts or replaces the only token of a block, and the text continues there."""
+    """On the cloud: accepts the only token of a block, or replaces it, by the rule of rejection."""
 
     adds_token = False
 

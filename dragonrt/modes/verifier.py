@@ -76,7 +76,7 @@ class Judging(ABC):
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:
-        """Return the token that the cloud decodes at `step` without a block, if it may do so."""
+        """Return the token that the cloud chooses at `step` while no block waits, if `decodes`."""
         raise NotImplementedError
 
 
@@ -93,10 +93,7 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """An answer, and for each token the evidence in bits of the own files.
-
-    Without a block it has the next token, and those behind it as far as the guess came true.
-    """
+    """An answer, or tokens decoded while the guess is right; each token's evidence, in bits."""
 
     answer: Judged | list[int]
     files: list[tuple[float, ...]]
@@ -295,10 +292,7 @@ class BlockVerifier(Mode):
         return Work(postprocess, Span.of(prefix, step, step), guess, peer=self._peer)
 
     def _follow(self, waiting: _Block, now: float) -> bool:
-        """Bring the text to where the block begins; False if the block follows another text.
-
-        Where tokens are decoded by itself no text is taken back, and the block must agree with it.
-        """
+        """Bring the text to the block's start; False if the block contradicts the text."""
         block = waiting.message
         base = block.step - len(block.decided)
         if base <= len(self._prefix):

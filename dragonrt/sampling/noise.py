@@ -74,7 +74,7 @@ def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
 
 
 class Purpose(IntEnum):
-    """The use of a random number, as a part of its key. Never reuse a value, nor the former 7."""
+    """The use of a random number, a part of its key. A former value, such as 7, is never reused."""
 
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft
@@ -116,7 +116,7 @@ class Noise:
     def below(self, step: int, vocabulary: int, bound: float) -> NDArray[np.int64]:
         """Return all tokens x with noise E(x) < `bound`, ascending, and maybe a few just above it.
 
-        Costs one comparison per token, not a logarithm: E(x) < bound is u(x) > exp(-bound).
+        A race looks for its winner there. It costs a comparison per token, and no logarithm.
         """
         least = math.exp(-bound) - 1e-9
         bits = self._race_bits(step, vocabulary)

@@ -32,7 +32,7 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
     """Return the mixture weights (device, cloud): softmax of the side relevances (DRAGON Eq. 4).
 
     A side's h̃ is the log-sum-exp of its documents' relevances, -inf if it has no documents.
-    The bits are those of `relevance_weights`. Raises SamplingError if no softmax exists.
+    Equal, bit by bit, to `relevance_weights`. Raises SamplingError if no softmax exists.
     """
     difference = h_device - h_cloud
     if not math.isfinite(difference):
@@ -196,7 +196,7 @@ RULES: dict[str, type[Rule]] = {each.name: each for each in (Coupled, Algorithm1
 
 
 def rule(name: str, noise: Noise, sampler: Sampler) -> Rule:
-    """Return the aggregation rule called `name` in RULES. Raises SamplingError for other names."""
+    """Return the aggregation rule `name`: coupled or algorithm1. SamplingError for other names."""
     if name not in RULES:
         raise SamplingError(f"unknown rule {name!r}; valid are {', '.join(RULES)}")
     return RULES[name](noise, sampler)
@@ -371,7 +371,7 @@ SPECULATIVE_RULES: dict[str, type[SpeculativeRule]] = {
 
 
 def speculative_rule(name: str, noise: Noise, sampler: Sampler) -> SpeculativeRule:
-    """Return the speculative rule with this name in SPECULATIVE_RULES. SamplingError for others."""
+    """Return the rule `name`: coupled, rejection or sample-quantize. SamplingError for others."""
     if name not in SPECULATIVE_RULES:
         raise SamplingError(f"unknown rule {name!r}; valid are {', '.join(SPECULATIVE_RULES)}")
     return SPECULATIVE_RULES[name](noise, sampler)

@@ -20,7 +20,7 @@ TopP = Annotated[float, Meta(gt=0, le=1)]
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Sampling parameters: temperature, then top-k, then top-p of the rest, then min-p.
+    """Sampling parameters: temperature, then top-k, then top-p of what top-k keeps, then min-p.
 
     Call the sampler with a model's distribution to get the distribution to draw from. `temperature`
     0 keeps the most likely token alone; `top_k` 0, `top_p` 1 and `min_p` 0 keep all. `top_p` keeps

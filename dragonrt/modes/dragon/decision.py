@@ -43,7 +43,10 @@ class Decided:
     ruling: Ruling = DISCLOSED
 
     def event(self, side: Side, cause: Cause, waited: float, share: float) -> TokenDecided:
-        """Return the token's event; if nothing was mixed, `share` is the device's part in it."""
+        """Return the token's trace event: decided on `side` by `cause` after `waited` seconds.
+
+        Without a mixture, `share` is the device's part in the token's probability.
+        """
         token, mixed, carrier = self.token, self.mixed, None
         own = theirs = None  # whether each side drafted the token, if that is known
         if self.own is not None:
@@ -99,7 +102,7 @@ class Decision:
     def received(self, message: Draft) -> SideDraft:
         """Convert the peer's Draft to a SideDraft; decode its distribution only if that is quick.
 
-        Raises CodecError, and ModeError for a token beyond the vocabulary or too long a payload.
+        Otherwise `work` decodes it. Raises CodecError or, for a bad token or size, ModeError.
         """
         vocabulary, payload = self._setup.codec.vocabulary, message.payload
         if message.token >= vocabulary:
@@ -142,7 +145,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return the target token of a step's two drafts; None if it would be slow to compute."""
+        """Compute an undecided step's target token early, for drafting; None if that is slow."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -159,8 +162,8 @@ class Decision:
     ) -> None:
         """Update each side's moving average in `acceptance` by a sample; None changes nothing.
 
-        A sample is 1 for an accepted draft, 0 for a rejected draft or, if `expected`, a draft's
-        probability of acceptance. Only the kind that `DragonSetup.expects` names has an effect.
+        A sample is 1 for an accepted and 0 for a rejected draft or, if `expected`, the probability
+        of acceptance. If `expected` differs from `DragonSetup.expects`, the call changes nothing.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):
@@ -198,9 +201,9 @@ class Decision:
 def ranked(
     count: int, token: int, own: SideDraft, theirs: SideDraft | None
 ) -> Sequence[TokenRanked]:
-    """Return an event with the target's probability of `token` and its `count` likeliest tokens.
+    """Return one event: the probability of the decided `token`, and the `count` likeliest tokens.
 
-    Without `theirs`, the target is the distribution of `own`. Empty while a draft is encoded.
+    They are those of the mixture or, without `theirs`, of `own`; () while a draft is not decoded.
     """
     drafts = [own] if theirs is None else [own, theirs]
     known = [each.distribution for each in drafts if each.distribution is not None]

@@ -42,7 +42,7 @@ class Draft(SessionMessage, frozen=True):
     `prefix_hash` is the hash of the text before `step`, `payload` the encoded distribution. The
     sender's weight follows from `relevance`, its side relevance h̃, plus `kept`, the logarithm of
     the share of weight that it keeps inside a value, such as a date: below 0 if some documents
-    contradict the value (SPEC 5). The sender has decided the first `step - ahead` tokens;
+    contradict it (SPEC 5). The sender has decided the first `step - ahead` tokens;
     `decided_hash` is the low half of their hash. Times are in microseconds: `decode_us` of the
     forward (0: none), `time_us` and `echo_us` (see RoundTrip).
     """
@@ -91,8 +91,8 @@ LONGEST_ENTRY = 8
 
 
 PREFIXES_PER_STEP = 16
-"""Drafts kept per step: the newest. A side puts its drafts into its own queue in the order in which
-it sends them. So it forgets what the other side forgets, and drafts that again where needed."""
+"""The newest drafts of a step that are kept. A side queues its own in the order of sending, and so
+drops those that the other side drops, and drafts them again if needed."""
 
 BYTES_PER_STEP = 512 * 1024
 """Payloads kept per step, too: of dense codecs over large vocabularies the newest draft alone."""
@@ -137,7 +137,7 @@ class DraftQueue:
         self.end = self._decided + self._window
 
     def keep(self, hashes: Collection[int]) -> None:
-        """Drop all drafts except those after a prefix whose hash is among `hashes`."""
+        """Drop the drafts that follow no prefix of a text, whose prefix hashes are `hashes`."""
         for kept in self._drafts.values():
             for prefix_hash in kept.keys() - set(hashes):
                 del kept[prefix_hash]
@@ -174,7 +174,7 @@ class Redacted(Transcript):
     """The device's text as the cloud receives it: `marker` replaces each run of withheld tokens.
 
     `text` is the whole text. Its first `decided` tokens, those of a resumed answer, are withheld.
-    `prefix` must be empty; the redacted text and then drafts are appended to it.
+    `prefix` is empty when given; it gets the text with markers, then this side's drafts.
     """
 
     def __init__(

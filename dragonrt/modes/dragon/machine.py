@@ -97,7 +97,7 @@ class Dragon(Peered):
     @property
     @override
     def owed(self) -> bool:
-        """Whether only the cloud's draft is missing. False on a cloud: the device may prefill."""
+        """Whether only the cloud's draft is missing for the next step. Always False on a cloud."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
 
     # The other side comes and goes.
@@ -214,7 +214,7 @@ class Dragon(Peered):
     # Deciding.
 
     def advance(self, cause: events.Cause, now: float) -> None:
-        """Decide steps while both drafts of the next are known; `cause` is for their events."""
+        """Decide the next steps while their drafts are known; events record `cause`, the input."""
         drafts = self._drafts
         while self.finish is None and self.ready and self.decides:
             step = drafts.decided

@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Set this side's delay per draft, if measured offline, after `context` prompt tokens."""
+        """Start from the offline delay per draft, if any, behind a prompt of `context` tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
@@ -65,7 +65,7 @@ class Placement:
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return `message`, which sends `draft` now, with time fields if this placement has any."""
+        """Return `message`, which sends `draft` at `now`, with times if the placement uses them."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Record the time fields of a message of the peer, if this placement uses them."""
+        """Record the times in a peer's message, got at `now`, if the placement uses times."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)
@@ -84,9 +84,10 @@ class Placement:
     def decided(
         self, session: int, decided: Decided, new: Sequence[int], now: float
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
-        """Return (next deciding side, events of the choice, Target messages), or None.
+        """Choose the side that decides next; return (side, trace events, Target messages).
 
-        There is a Target for each of the `new` steps. None if no mixture decided the last token.
+        The Targets give the peer the decided tokens of its `new` steps. Returns None if `decided`
+        was decided alone, without a mixture.
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:
@@ -102,10 +103,7 @@ class Placement:
         return lead, events, targets
 
     def _choose(self, step: int, bits: int) -> tuple[Side, list[Event]]:
-        """Return who decides the step after `step`, and why; an own draft has so many bits.
-
-        Until messages have measured the round trip, it is what probes say it takes them.
-        """
+        """Return who decides after `step`, and events why; `bits` is the size of the own draft."""
         rtt_s, (probed_s, bits_per_s) = self._round_trip.seconds, self._link
         if rtt_s is None:
             rtt_s = probed_s + (bits / bits_per_s if bits_per_s else 0.0)

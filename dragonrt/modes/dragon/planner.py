@@ -129,7 +129,7 @@ class Planner:
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
-        """Queue and return those drafts `found` by a forward over `span` that fit the prefix."""
+        """Queue and return the drafts `found` by a forward of `seconds` that fit the prefix now."""
         prefix, last = self._drafts.prefix, len(span.tokens)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True

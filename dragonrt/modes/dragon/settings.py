@@ -32,7 +32,7 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 def constant_rate(traffic: str | None) -> tuple[float, int]:
     """Return (seconds per tick, n) of the constant rate that `--traffic` names; 0 seconds if none.
 
-    One frame is sent per tick, until a multiple of n ticks. Raises DragonError if invalid.
+    A frame is sent at every tick; sending stops after a multiple of n ticks. Raises DragonError.
     """
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
@@ -45,7 +45,7 @@ def constant_rate(traffic: str | None) -> tuple[float, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonSettings(Settings):
-    """Settings of mode dragon: both sides draft (SPEC 1)."""
+    """The options of mode dragon (SPEC 1), such as aggregator, codec, disclosure, traffic."""
 
     mode: ClassVar[str] = "dragon"
 
@@ -160,10 +160,7 @@ class DragonSettings(Settings):
 
     @property
     def window(self) -> int:
-        """The number of steps, from the first undecided one, for which the peer's drafts are kept.
-
-        The peer may have decided `run_ahead` steps more, and drafted `run_ahead` further steps.
-        """
+        """How many steps to keep the peer's drafts of: it may be twice `run_ahead` ahead."""
         return 2 * self.run_ahead + 1
 
 
@@ -221,6 +218,6 @@ class DragonSetup:
 
     @property
     def expects(self) -> bool:
-        """Whether acceptance is a probability by DRAGON Eq. 5, not the share of accepted drafts."""
+        """Whether acceptance is averaged from DRAGON Eq. 5, not from counts of accepted drafts."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

@@ -65,6 +65,6 @@ class FederatedSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedResources(Resources):
-    """What a side needs in mode federated; `members` maps workers' names to weights above 0."""
+    """What a side needs in mode federated; `members` maps workers to mixture weights above 0."""
 
     members: Mapping[str, float] = field(default_factory=dict)

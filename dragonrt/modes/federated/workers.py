@@ -99,7 +99,7 @@ class Worker:
 def attendance(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
-    """Return notices of workers lost or back at `step`; `absent` were missing the round before."""
+    """Return notices of workers newly `missing`, or back after being `absent` the round before."""
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:
@@ -162,9 +162,10 @@ def mixture(
     shares: Sequence[float],
     place: int,
 ) -> NDArray[np.float64]:
-    """Return the target at position `place` of a block, [V]: the sampler on the mixed `uploads`.
+    """Mix the workers' distributions for position `place` of a block; apply the rule's sampler.
 
-    `place` counts from 0; `shares` are the weights of `uploads`, in order. Raises UploadError.
+    `place` counts from 0; `shares` are the weights of `uploads`, in order. Returns the target's
+    probabilities, float64 [V]. Raises UploadError if an upload cannot be decoded.
     """
     each = []
     for name, upload in uploads.items():

@@ -24,9 +24,9 @@ class SpeculativeSettings(Settings):
 
     A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier if one token
     more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent as
-    if those before them were accepted. With `cloud_decodes` the cloud decodes by itself while no
-    block waits, if the codec sends no distributions. C-SQS moves its threshold at `learning_rate`
-    η towards a dropped mass of `target` α; a `horizon` of T tokens divides both by √T (SQS A.3).
+    if those before them were accepted. With `cloud_decodes` the cloud decodes while no block waits,
+    if the codec sends no distributions. C-SQS moves its threshold at `learning_rate` η towards
+    a dropped mass of `target` α; a `horizon` of T tokens divides both by √T (SQS A.3).
     """
 
     mode: ClassVar[str] = "speculative"
