@@ -77,7 +77,7 @@ class BlockState:
     drafted: int = 0
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
-        """Return what the controller knows before the next block.
+        """Return what the controller knows before the next block, to choose its length.
 
         `next_confidence` is the top probability of the block's first token; `rate` is in bit/s.
         """

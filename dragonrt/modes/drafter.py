@@ -66,7 +66,7 @@ class Drafting(ABC):
 
     @abstractmethod
     def postprocess(self, rate: float) -> Postprocess:
-        """Return the function that drafts from a prediction; for `rate` (bit/s) see `work`."""
+        """Return the function that drafts from a prediction; `rate` is the uplink's bit/s."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:

@@ -31,7 +31,7 @@ class ModeError(DragonError):
 
 
 OnLoss = Literal["alone", "wait"]
-"""With the other side lost: go on without it, or wait, so that the text stays what it would be."""
+"""If the other side is lost: continue without it, or wait, so that the text stays the same."""
 
 
 class Finish(StrEnum):

@@ -103,7 +103,7 @@ class Settings:
 
 
 def check_codec(name: str, *, because: str = "") -> None:
-    """Raise DragonError if codec `name` is unknown or, given `because`, sends no distributions."""
+    """Raise DragonError for an unknown codec or, if `because` says why, one that sends ids only."""
     if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
 

@@ -52,7 +52,7 @@ class Judging(ABC):
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
     decodes = False
-    """Whether the text goes on by single tokens (`decoding`) while no block waits."""
+    """Whether the cloud decodes single tokens (`decoding`) while no block waits."""
     looks_up = False
     """Whether those are read along what prompt lookup finds."""
     codec: Codec

@@ -33,7 +33,7 @@ REMEMBERED = 512
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decided token, its step's drafts if known, and their mixture if it was computed."""
+    """A decided token of dragon, its step's drafts if known, and their mixture if computed."""
 
     step: int
     token: int
