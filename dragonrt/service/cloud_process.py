@@ -97,18 +97,19 @@ def cloud_process(
 
 @contextmanager
 def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
-    """Run `python -m MODULE OPTION…`, a program that listens on a port, until the context ends.
+    """Run `python -P -m MODULE OPTION…`, which listens on a port, until the context ends.
 
-    The module prints its address on stderr when it listens. `within` is a command that starts it,
-    such as `ip netns exec NAME`. The user's DRAGONRT_* variables and Ctrl-C do not reach it.
-    SIGTERM and SIGHUP to this process end the context like an exception.
+    With -P, no folder `dragonrt` of the working directory is imported. The module prints its
+    address on stderr when it listens. `within` is a command that starts it, such as `ip netns exec
+    NAME`. The user's DRAGONRT_* variables and Ctrl-C do not reach it. SIGTERM and SIGHUP to this
+    process end the context like an exception.
     """
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # no other can handle signals
             # The default would skip every finally.
             for number in (getattr(signal, n) for n in ("SIGTERM", "SIGHUP") if hasattr(signal, n)):
                 stack.callback(signal.signal, number, signal.signal(number, _exit))
-        cloud = CloudProcess([*within, sys.executable, "-m", *module])
+        cloud = CloudProcess([*within, sys.executable, "-P", "-m", *module])
         stack.callback(cloud.end)
         yield cloud
 

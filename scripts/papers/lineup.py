@@ -110,7 +110,9 @@ def _link(extra_round_trip_s: float) -> LinkProfile:
 def real_processes(model: str) -> Iterator[Connect]:
     """Start a cloud and the baselines' cloud on loopback; this process is the device."""
     server = ("scripts.papers.dragon.baselines.cloud", str(bundled.documents("cloud")), model)
-    with sample_pair(model) as (device, port), listening_process(*server) as baselines:
+    path = ("env", f"PYTHONPATH={sys.path[0]}")  # of the checkout, where `scripts` is
+    run = listening_process(*server, within=path)
+    with sample_pair(model) as (device, port), run as baselines:
         baselines_port = baselines.wait_ready()
 
         @asynccontextmanager

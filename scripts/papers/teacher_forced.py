@@ -14,12 +14,7 @@ from dragonrt import bundled
 from dragonrt.distributions import Codec, Distribution
 from dragonrt.modes.prefix import TokenPrefix, start_hash
 from dragonrt.modes.question import Question
-from dragonrt.sampling.rules import (
-    Candidate,
-    Rule,
-    expected_acceptance_algorithm1,
-    side_weights,
-)
+from dragonrt.sampling.rules import Candidate, Rule, expected_acceptance_algorithm1, side_weights
 from dragonrt.side import SIDES, Side
 from scripts.lab.model_sides import LoadedSide, document_reader
 

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -22,8 +21,9 @@ OPTIONS = "demo --seed 1 --temperature 0.8 --max-tokens 10 --model dragon-small 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A user whose data directory is empty at first."""
+    """A user whose data directory is empty at first, beside a checkout that is not a package."""
     home = tmp_path_factory.mktemp("home")
+    (home / "dragonrt").mkdir()
     return {
         **os.environ,
         "HOME": str(home),
@@ -36,9 +36,9 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def start(environment: dict[str, str]) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *OPTIONS.split()],
+        [sys.executable, "-P", "-c", PROGRAM, *OPTIONS.split()],
         env=environment,
-        cwd=Path(__file__).parents[2],
+        cwd=environment["HOME"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
