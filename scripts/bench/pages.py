@@ -19,7 +19,7 @@ from typing import Any
 from dragonrt.errors import DragonError
 from scripts.lab.intervals import Interval, share
 
-WIDE = 8
+WIDE = 10
 """Columns of numbers that a figure's table has at most."""
 FACTOR = 2.0
 """So far may times and what depends on them be apart."""
