@@ -158,7 +158,7 @@ class PrefixCache:
         )
 
     def disagrees(self, prefix_hash: int) -> bool:
-        """Return whether a prefix ends in a number or name with which all documents disagree."""
+        """Return whether an answer's prefix ends in a number or name unlikely by all documents."""
         state, rows = self._states.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(state.lost) and bool(state.rows(rows)[read].all())

@@ -213,7 +213,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """An input: `work` has no result, as its forward was stopped after `seconds`, or it failed."""
+    """An input of `Mode.handle`: the forward of `work` failed, or was stopped after `seconds`."""
 
     work: Work
     seconds: float

@@ -224,7 +224,7 @@ class ModeEntry(ABC, Generic[S, R]):
         """
 
     def check(self, settings: S, model: str) -> None:
-        """Check the files that `settings` name, before `model` is loaded. ControlError if unfit."""
+        """Raise ControlError for unusable files in `settings`; called before `model` is loaded."""
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:

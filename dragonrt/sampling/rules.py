@@ -81,7 +81,7 @@ class Rule(ABC):
 
     @abstractmethod
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return the distribution that a side encodes and sends, given its model's `p`: [V]."""
+        """Return what a side encodes and sends: its model's `p` [V], or `p` after the sampler."""
 
     @abstractmethod
     def draft(self, side: Side, step: int, p: Distribution) -> int:

@@ -78,7 +78,7 @@ class JoinedText:
         self._refused: dict[int, str] = {}
 
     def push(self, text: str) -> tuple[str, str]:
-        """Add text of the current part; return two texts to show: a separator, the part's text."""
+        """Add generated text of a part (see `next`); return a separator or "", and new text."""
         self._said += text
         several = len(self._parts) > 1
         if several and not self._shown and self._may_refuse():
