@@ -54,7 +54,7 @@ def is_composition_rank(rank: int, total: int, parts: int) -> bool:
 
 
 def rank_subset(ids: Sequence[int], n: int) -> int:
-    """Return the rank, from 0, of `ids`, strictly increasing, among the subsets of 0 … n - 1."""
+    """Return the rank of increasing `ids` among equally large subsets of 0 … n - 1, from 0."""
     if 2 * len(ids) > n:
         ids = _complement(ids, n)
     return _rank(ids, 0, len(ids), 0, n)

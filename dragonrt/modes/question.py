@@ -104,7 +104,7 @@ class Question:
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
         """Return the question to send to a peer, to resume after the decided tokens `accepted`.
 
-        `shown` replaces the newest earlier answers; the text `mark`, if given, replaces older ones.
+        `self.shown` replaces the last answers of the history; `mark`, if given, the earlier ones.
         """
         answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)

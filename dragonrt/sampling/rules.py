@@ -71,7 +71,7 @@ class Candidate:
 
 
 class Rule(ABC):
-    """A rule of aggregation: how each side drafts, and how both drafts give the target token."""
+    """An aggregation rule: draws each side's token, and the target by both distributions."""
 
     name: ClassVar[str]
 

@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return `marked` as JSON: indexes in the text, side, file, and its chunk's offset."""
+        """Return words with their source as JSON: character indexes, side, file, chunk's offset."""
         return [
             {
                 "start_index": mark.start,

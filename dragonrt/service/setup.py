@@ -39,7 +39,7 @@ class DeviceSetup:
 
     @classmethod
     def of(cls, mode: str, own: Values, answers: Values, workers: Sequence[str] = ()) -> Self:
-        """Build the setup from values of options, given by the names of the settings' fields.
+        """Return how to run a device in mode `mode`, from options by names of settings' fields.
 
         `own` are of SideSettings, NetworkSettings and LinkSettings, `answers` of Question and the
         mode's settings. `workers` are HOST:PORT or HOST:PORT=WEIGHT. Raises DragonError.

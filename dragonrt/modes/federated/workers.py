@@ -57,8 +57,8 @@ def round_weights(
 class Worker:
     """The coordinator's state of one worker during one answer.
 
-    `asked` is the round of the worker's unanswered block, or None; there is at most one. The worker
-    has received the first `known` decided tokens. If `refused`, it will not come back.
+    `asked` is the round whose block was sent to the worker and has no reply yet, or None. The
+    worker has the first `known` decided tokens. If `refused`, it is lost for this answer.
     """
 
     name: str
