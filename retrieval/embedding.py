@@ -162,10 +162,7 @@ def _encoders(directory: Path) -> tuple[Encode, Encode]:
     from sentence_transformers import SentenceTransformer
 
     model = SentenceTransformer(
-        str(directory),
-        device="cpu",
-        local_files_only=True,
-        model_kwargs={"use_safetensors": True},
+        str(directory), device="cpu", local_files_only=True, model_kwargs={"use_safetensors": True}
     )
     return (
         lambda texts: model.encode_document(list(texts), show_progress_bar=False),

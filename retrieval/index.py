@@ -135,12 +135,7 @@ class Index:
             yield from (found[each] for each in wanted)
 
     def search(
-        self,
-        vector: Vectors,
-        k: int,
-        question: str = "",
-        by: Search = "dense",
-        within: str = "",
+        self, vector: Vectors, k: int, question: str = "", by: Search = "dense", within: str = ""
     ) -> list[Hit]:
         """Return at most `k` chunks that may answer a question, the likeliest first.
 

@@ -36,10 +36,7 @@ class FoundFiles:
     """
 
     def __init__(
-        self,
-        documents: Path | Sequence[Path],
-        index: Path,
-        exclude: Sequence[str] = (),
+        self, documents: Path | Sequence[Path], index: Path, exclude: Sequence[str] = ()
     ) -> None:
         """Find the files of `documents`, each a directory or a file; RetrievalError if it is not.
 

@@ -26,8 +26,7 @@ _FUNCTION_WORDS = frozenset(
 )
 _CONTINUING = re.compile(r"\s*(and|but|or|so|then|also|(what|how) about)\b", re.IGNORECASE)
 _REFERRING = re.compile(
-    r"\b(it|its|he|him|his|she|her|hers|they|them|their|theirs|this|these|those)\b",
-    re.IGNORECASE,
+    r"\b(it|its|he|him|his|she|her|hers|they|them|their|theirs|this|these|those)\b", re.IGNORECASE
 )
 _OWN = re.compile(r"(?<=[\w,] )[A-Z]\w+ I\b|\b(I|[Mm]e|[Mm]y|[Mm]ine|[Ww]e|us|[Oo]urs?)\b")
 _TABLES = tomllib.loads(Path(__file__).with_name("function_words.toml").read_text("utf-8"))

@@ -54,8 +54,7 @@ DOCUMENT_TOKENS, PROMPT_TOKENS, FEWEST_TOKENS = 100, 40, 4
 def engine(
     *,
     model: Annotated[
-        tuple[str, ...],
-        option("Name, GGUF file, directory or hub id; may be repeated."),
+        tuple[str, ...], option("Name, GGUF file, directory or hub id; may be repeated.")
     ] = (bundled.DEFAULT_MODEL,),
     sessions: tuple[int, ...] = (1, 2, 4, 8, 16, 32),
     documents: int = 2,

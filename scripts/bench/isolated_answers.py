@@ -143,11 +143,7 @@ class IsolatedAnswers:
         return reader
 
     def _behind(
-        self,
-        question: Question,
-        documents: Sequence[Document],
-        hits: Sequence[Hit],
-        side: Side,
+        self, question: Question, documents: Sequence[Document], hits: Sequence[Hit], side: Side
     ) -> Reading[PrefixCache]:
         """Read the question behind one side's documents, as `LocalSide` does."""
         model = self.model

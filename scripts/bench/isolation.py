@@ -37,14 +37,7 @@ from scripts.bench.isolated_answers import (
     Reading,
     in_shared_forwards,
 )
-from scripts.bench.question_sets import (
-    NOTES,
-    PLACES,
-    KnownQuestion,
-    World,
-    chosen,
-    worlds,
-)
+from scripts.bench.question_sets import NOTES, PLACES, KnownQuestion, World, chosen, worlds
 from scripts.bench.split_qa.score import HOMES, MEASURES
 from scripts.lab.arena import Given
 from scripts.lab.harness import benchmark, interval, progress
@@ -69,8 +62,7 @@ class IsolatedSideOptions:
 
 
 @derived(
-    {Question: "Answers"},
-    only=("documents", "relevance_temperature", "reweight_every", "doubt"),
+    {Question: "Answers"}, only=("documents", "relevance_temperature", "reweight_every", "doubt")
 )
 class IsolatedQuestionOptions:
     """How every answer comes about."""
@@ -323,8 +315,7 @@ def _pair(
         replies = {level: run(ask(level), virtual=False) for level in Disclosure}
     model = answers.model
     mixed = in_shared_forwards(
-        model,
-        (answers.reading(each.known.question, each.found, ("mixture",)) for each in sample),
+        model, (answers.reading(each.known.question, each.found, ("mixture",)) for each in sample)
     )
     for level, given in replies.items():
         tokens = [

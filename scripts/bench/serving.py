@@ -75,8 +75,7 @@ def serving(
     tokens: Annotated[int, option("Tokens of an answer.", default="32", low=1)] = 32,
     latency: Annotated[str, option("One-way latency.", default=LATENCY)] = LATENCY,
     at: Annotated[
-        str | None,
-        option("Running cloud to measure, over the link as it is.", kind="HOST:PORT"),
+        str | None, option("Running cloud to measure, over the link as it is.", kind="HOST:PORT")
     ] = None,
     key_file: Annotated[Path | None, option("File of the shared key.")] = None,
 ) -> Iterator[Row]:

@@ -26,13 +26,7 @@ VERIFICATIONS = (
     ("rejection", "dense:fp16"),
     ("sample-quantize", "ksqs:5:20"),
 )
-DISTRIBUTIONS = (
-    "topp:0.8",
-    "topp:0.95",
-    "topk:8:residual",
-    "topk:4:renorm",
-    "dense:fp16",
-)
+DISTRIBUTIONS = ("topp:0.8", "topp:0.95", "topk:8:residual", "topk:4:renorm", "dense:fp16")
 CADENCES = {"20ms": 500e3, "70ms": 150e3, "200ms": 50e3}
 """Each with the bit/s that carry it."""
 REVEALS = {1.0: 8.0, 1.5: 4.0, 8.0: 2.0}

@@ -90,10 +90,7 @@ class Interleaving:
             self._chance.choice(ready)()
         asked, device, finish = self._request, self._device, self._device.finish
         answer = Answer(
-            question=asked.question,
-            settings=asked.settings,
-            records=device.records,
-            finish=finish,
+            question=asked.question, settings=asked.settings, records=device.records, finish=finish
         )
         told = answer, device.taking, self._sessions, self._takings
         try:

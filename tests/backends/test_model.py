@@ -59,9 +59,7 @@ def test_a_bundled_model_describes_itself(model: LanguageModel) -> None:
     assert (info.context_length, info.parameters) == (1024, 5_786_368)
 
 
-def test_bundled_models_share_a_tokenizer_and_keep_their_prompts(
-    llama: LanguageModel,
-) -> None:
+def test_bundled_models_share_a_tokenizer_and_keep_their_prompts(llama: LanguageModel) -> None:
     models = [LanguageModel.load(name, "cpu") for name in bundled.models()]
     assert all(each.prompt.template == TRAINED[each.name] for each in models)
     assert llama.prompt.template not in TRAINED.values()

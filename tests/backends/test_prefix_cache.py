@@ -132,9 +132,7 @@ def test_rows_are_mixed_by_relevance() -> None:
     assert said.p.dtype == said.hidden.dtype == np.float32
 
 
-def test_relevances_of_a_prefix_are_updated_once_on_request(
-    model: LanguageModel,
-) -> None:
+def test_relevances_of_a_prefix_are_updated_once_on_request(model: LanguageModel) -> None:
     asked: list[list[int]] = []
 
     def again(tokens: list[int]) -> Relevances:

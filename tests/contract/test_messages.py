@@ -362,9 +362,7 @@ def test_many_sessions_leave_nothing_behind() -> None:
         run(observe(replace(scene, requests=requests), garbage(settings, drawn)))
 
 
-def test_an_ended_session_does_not_end_its_successor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_ended_session_does_not_end_its_successor(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cloud still reads a block of the one, which is closed, when the other is asked for."""
     settings = MODES["speculative"]
     scene = scenario(settings)

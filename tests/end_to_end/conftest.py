@@ -103,10 +103,7 @@ def slow_link(latency_s: float, jitter_s: float) -> Callable[[Stream], Stream]:
     def emulate(stream: Stream) -> Stream:
         up, down = (
             LinkModel(
-                latency_s=latency_s,
-                jitter=Jitter("uniform", jitter_s),
-                seed=5,
-                direction=direction,
+                latency_s=latency_s, jitter=Jitter("uniform", jitter_s), seed=5, direction=direction
             )
             for direction in ("up", "down")
         )

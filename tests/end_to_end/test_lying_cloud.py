@@ -16,16 +16,7 @@ import pytest
 from dragonrt.backends.model import LanguageModel
 from dragonrt.privacy.disclosure import Disclosure
 from scripts.campaign.liar import lying_cloud
-from scripts.campaign.soak import (
-    LIMIT_S,
-    MODEL,
-    THINGS,
-    asked_of,
-    liar,
-    serving,
-    told,
-    write_notes,
-)
+from scripts.campaign.soak import LIMIT_S, MODEL, THINGS, asked_of, liar, serving, told, write_notes
 
 Json = dict[str, Any]
 Turn = tuple[str, str]

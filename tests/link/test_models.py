@@ -229,9 +229,7 @@ def test_bits_are_the_integral_of_the_rate(ready_s: float, bits: float) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 5000)), min_size=1, max_size=30))
-def test_a_markov_link_delivers_in_order_within_its_rates(
-    sends: list[tuple[float, int]],
-) -> None:
+def test_a_markov_link_delivers_in_order_within_its_rates(sends: list[tuple[float, int]]) -> None:
     model = LinkModel(latency_s=0.2, rates=RATES, seed=9)
     channel = MarkovChannel(RATES, 9)
     now = last = free = 0.0

@@ -22,10 +22,7 @@ from dragonrt.modes.sprinter import (
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.testing.scripted import SimulatedSaid
 from scripts.papers.sprinter.theory import KnownRates, Lockstep
-from scripts.papers.theory import (
-    expected_run_length,
-    stopping_time,
-)
+from scripts.papers.theory import expected_run_length, stopping_time
 
 V = 8
 RNG = np.random.default_rng(11)

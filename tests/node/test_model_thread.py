@@ -154,9 +154,7 @@ async def test_reading_a_question_delays_a_token_two_forwards_at_most(
     assert all(queued <= 2 * answers + 1 for queued, answers in waiting)
 
 
-async def test_a_question_without_waiters_is_read_in_large_pieces(
-    model: LanguageModel,
-) -> None:
+async def test_a_question_without_waiters_is_read_in_large_pieces(model: LanguageModel) -> None:
     async with running(model) as thread:
         first = await prepared(thread, model, [9] * 300)
         assert list(map(max, thread.forwards)) == [ALONE, ALONE, 600 - 2 * ALONE]
@@ -173,9 +171,7 @@ async def test_a_question_without_waiters_is_read_in_large_pieces(
         assert thread.answers == 0
 
 
-async def test_background_requests_yield_to_answers_and_run_when_idle(
-    model: LanguageModel,
-) -> None:
+async def test_background_requests_yield_to_answers_and_run_when_idle(model: LanguageModel) -> None:
     """A question stops one within its forward, and none begins while the answer is open."""
     tokens = [9] * 300
     prefill = partial(model.prefill, tokens)
@@ -365,9 +361,7 @@ async def test_of_a_question_that_is_cancelled_no_more_is_read(model: LanguageMo
 
 
 @pytest.mark.usefixtures("_by_references")
-async def test_an_answer_stopped_while_reading_frees_its_memory(
-    model: LanguageModel,
-) -> None:
+async def test_an_answer_stopped_while_reading_frees_its_memory(model: LanguageModel) -> None:
     question = Question(prompt="Where is the ink? " * 150, max_tokens=50)
     async with side_of(model) as side:
         for turns in (1, 5, 30):
@@ -383,9 +377,7 @@ async def test_an_answer_stopped_while_reading_frees_its_memory(
             assert (model.backend.pool.used, side.thread.scheduler.requests) == (0, [])
 
 
-async def test_chunks_are_kept_for_resuming_and_the_newest_answers(
-    model: LanguageModel,
-) -> None:
+async def test_chunks_are_kept_for_resuming_and_the_newest_answers(model: LanguageModel) -> None:
     """Else a side that runs for months keeps the chunks of all its answers."""
     asked = [Question(prompt="Where is the ink?", seed=seed) for seed in range(65)]
     async with side_of(model) as side:

@@ -107,10 +107,7 @@ def redacted_oracle(
 
 
 def _keeping(
-    asked: Asked,
-    settings: DragonSettings,
-    marker: Sequence[int],
-    decisions: list[tuple[int, bool]],
+    asked: Asked, settings: DragonSettings, marker: Sequence[int], decisions: list[tuple[int, bool]]
 ) -> Decide:
     """A device that keeps its drafts, r(x) made anew from the whole text.
 

@@ -7,13 +7,7 @@ import numpy as np
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from tests.oracles.asked import Asked, Decide
-from tests.oracles.brute_force import (
-    Coded,
-    coded,
-    looked_up,
-    raced,
-    verified,
-)
+from tests.oracles.brute_force import Coded, coded, looked_up, raced, verified
 
 
 def oracle(asked: Asked, settings: SpeculativeSettings) -> Decide:

@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from dragonrt.modes.prefix import TokenPrefix
 from dragonrt.modes.sprinter import SprinterSettings
 from tests.oracles.asked import Asked, Decide
-from tests.oracles.brute_force import (
-    coded,
-    corrected,
-)
+from tests.oracles.brute_force import coded, corrected
 
 
 def oracle(asked: Asked, settings: SprinterSettings) -> Decide:

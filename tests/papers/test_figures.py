@@ -40,12 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "CODECS": ("ids", "ksqs:16:100", "csqs:0.01:100", "dense:fp16"),
         "SQS": ("ksqs:16:100", "csqs:0.01:100"),
     },
-    "specfed-uploads": {
-        "TEMPERATURES": (0.7,),
-        "KS": (4, 64),
-        "TOKENS_QUICK": 2,
-        "TEXTS_QUICK": 2,
-    },
+    "specfed-uploads": {"TEMPERATURES": (0.7,), "KS": (4, 64), "TOKENS_QUICK": 2, "TEXTS_QUICK": 2},
     "specfed-throughput": {"TOKENS_QUICK": 2, "RATES_QUICK": (1e6,), "LENGTHS": (4, 0)},
     "sprinter-roc": {"SAMPLES_QUICK": 400, "RATIOS": (1.2,)},
     "sprinter-theory": {"BATCHES_QUICK": 2, "TOKENS": 20, "RUNS": 5, "RUN_TP": (0.5, 1.0)},

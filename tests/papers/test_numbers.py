@@ -14,13 +14,7 @@ from scripts.papers.qsv.quality import first_token_law
 from scripts.papers.specfed import top_k_uploads
 from scripts.papers.specfed.top_k_uploads import FederatedPosition
 from scripts.papers.speculation import DraftedStep, VerifiedBlock
-from scripts.papers.sprinter.latency import (
-    CONFIRMED,
-    OWN,
-    PASSED,
-    REPLACED,
-    origin,
-)
+from scripts.papers.sprinter.latency import CONFIRMED, OWN, PASSED, REPLACED, origin
 from scripts.papers.sqs import bound as sqs_bound
 
 

@@ -52,9 +52,7 @@ def test_the_entry_follows_from_the_message(message: wire.SessionMessage) -> Non
 
 
 @pytest.mark.parametrize("message", SENT, ids=lambda each: type(each).__name__)
-def test_a_device_that_keeps_drafts_sends_no_titles_or_masses(
-    message: wire.SessionMessage,
-) -> None:
+def test_a_device_that_keeps_drafts_sends_no_titles_or_masses(message: wire.SessionMessage) -> None:
     door, sent = Door(keeps_drafts=True), SENT[message]
     withheld = sent.distributions or sent.documents
     assert door.entry(message) == (None if withheld or sent.tokens else sent)

@@ -10,14 +10,7 @@ from typing import get_args
 
 import pytest
 
-from retrieval import (
-    Embedder,
-    Index,
-    Progress,
-    RetrievalError,
-    Retriever,
-    Search,
-)
+from retrieval import Embedder, Index, Progress, RetrievalError, Retriever, Search
 
 from .conftest import WordHashes
 

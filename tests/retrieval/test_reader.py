@@ -67,10 +67,7 @@ def book(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "write"),
-    [("a.docx", word_file), ("a.epub", book)],
-)
+@pytest.mark.parametrize(("name", "write"), [("a.docx", word_file), ("a.epub", book)])
 def test_what_unpacks_to_gigabytes_is_skipped_within_a_gibibyte(
     tmp_path: Path, name: str, write: object
 ) -> None:

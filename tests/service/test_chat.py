@@ -312,10 +312,7 @@ async def test_a_cloud_reads_what_was_shown_of_history() -> None:
 
 
 BRIDGE = "How old is the head of the firm that insures my boat?"
-STEPS = {
-    "Which firm insures my boat?": " Hartog.\n",
-    "How old is the head of Hartog?": " 71\n",
-}
+STEPS = {"Which firm insures my boat?": " Hartog.\n", "How old is the head of Hartog?": " 71\n"}
 UNKNOWN = "I don't know."
 
 

@@ -34,10 +34,7 @@ def answer(
     named = tokens or tuple(range(len(times_s)))
     records = [
         Record(
-            asked_s + time_s,
-            "device",
-            1,
-            TokenDecided(step, token, device, cloud, "own", 0.0, 0.5),
+            asked_s + time_s, "device", 1, TokenDecided(step, token, device, cloud, "own", 0.0, 0.5)
         )
         for step, (token, time_s) in enumerate(zip(named, times_s, strict=True))
     ]

@@ -255,12 +255,7 @@ MESSAGES = (
     Working(8),
     Coefficients(3, 0.5, 1.5, 0.25),
     Conclude(8),
-    Open(
-        1,
-        "speculative",
-        pack(Question(relevance_temperature=0.05)),
-        pack(SpeculativeSettings()),
-    ),
+    Open(1, "speculative", pack(Question(relevance_temperature=0.05)), pack(SpeculativeSettings())),
     Open(1, "federated", pack(Question(relevance_temperature=0.05)), pack(FederatedSettings())),
     Open(1, "sprinter", pack(Question(relevance_temperature=0.05)), pack(SprinterSettings())),
 )

@@ -227,10 +227,7 @@ def _tokens(feed: Feed, rows: Iterable[tuple[int, int]]) -> list[Token]:
 
 
 def load_model(
-    path: Path,
-    threads: int | None = None,
-    adapter: Path | None = None,
-    library: Path | None = None,
+    path: Path, threads: int | None = None, adapter: Path | None = None, library: Path | None = None
 ) -> LlamaBackend:
     """Load the decoder-only model of a GGUF file.
 

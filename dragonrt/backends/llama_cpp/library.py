@@ -97,10 +97,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "llama_vocab_get_attr": (c_int32, (c_void_p, c_int32)),
     "llama_vocab_is_eog": (c_bool, (c_void_p, c_int32)),
     "llama_tokenize": (c_int32, (c_void_p, c_char_p, c_int32, c_void_p, c_int32, c_bool, c_bool)),
-    "llama_detokenize": (
-        c_int32,
-        (c_void_p, c_void_p, c_int32, c_char_p, c_int32, c_bool, c_bool),
-    ),
+    "llama_detokenize": (c_int32, (c_void_p, c_void_p, c_int32, c_char_p, c_int32, c_bool, c_bool)),
     "llama_init_from_model": (c_void_p, (c_void_p, Options)),
     "llama_free": (None, (c_void_p,)),
     "llama_set_n_threads": (None, (c_void_p, c_int32, c_int32)),

@@ -30,10 +30,7 @@ _SHARED_TOKENS = 128  # 12 cost a tenth of the tokens/s of 16 sessions; 256 dela
 
 
 def load_model(
-    source: str,
-    dtype: Precision = "auto",
-    threads: int | None = None,
-    options: Sequence[str] = (),
+    source: str, dtype: Precision = "auto", threads: int | None = None, options: Sequence[str] = ()
 ) -> Backend:
     """Load a model from a directory or hub id, with vLLM's engine arguments as `name=value`.
 

@@ -218,11 +218,7 @@ class Drafts:
     """
 
     def __init__(
-        self,
-        start: int,
-        decided: Sequence[int],
-        window: int,
-        marker: Sequence[int] | None = None,
+        self, start: int, decided: Sequence[int], window: int, marker: Sequence[int] | None = None
     ) -> None:
         self.prefix, self.decided = TokenPrefix(start, decided), len(decided)
         self.transcript = Transcript(self.prefix, self.decided)

@@ -50,8 +50,7 @@ class DragonSettings(Settings):
     mode: ClassVar[str] = "dragon"
 
     rule: Text = setting(
-        "coupled",
-        "Decision rule: coupled, or algorithm1 (with an --aggregator other than both).",
+        "coupled", "Decision rule: coupled, or algorithm1 (with an --aggregator other than both)."
     )
     aggregator: Aggregator = setting(
         Aggregator.BOTH, "Aggregator: both, greedy, device, cloud, random, or sync (no drafts)."

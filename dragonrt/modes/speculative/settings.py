@@ -42,8 +42,7 @@ class SpeculativeSettings(Settings):
         "computes here, and a cloud that decodes by itself looks up, too).",
     )
     block_tokens: Annotated[int, Meta(ge=0, le=256)] | None = own(
-        None,
-        "Tokens of a block. 0: the cloud decodes alone. Default: 4, or 8 with --no-pipelined.",
+        None, "Tokens of a block. 0: the cloud decodes alone. Default: 4, or 8 with --no-pipelined."
     )
     budget: Positive | None = own(None, "Most bits of a block. Default: no bound.")
     controller: PathText | None = own(
@@ -59,10 +58,7 @@ class SpeculativeSettings(Settings):
         0.001, "η of C-SQS's threshold.", option="csqs_learning_rate", rare=True
     )
     target: Share = own(
-        0.0005,
-        "α of C-SQS: the mass it aims to drop.",
-        option="csqs_target",
-        rare=True,
+        0.0005, "α of C-SQS: the mass it aims to drop.", option="csqs_target", rare=True
     )
     horizon: Positive | None = own(
         None,

@@ -93,12 +93,7 @@ class Prefiller(Host, Protocol):
         """Whether this side sends names and sentences of an answer's sources to the other side."""
 
     async def prepare(
-        self,
-        question: Question,
-        *,
-        verifies: bool,
-        late: bool = False,
-        client: Client = (),
+        self, question: Question, *, verifies: bool, late: bool = False, client: Client = ()
     ) -> PrefillResult:
         """Retrieve documents for a question, and prefill the model with documents and question.
 

@@ -116,8 +116,7 @@ class LinkSettings:
     """The setting of an emulated slow link, which delays all that this side sends and receives."""
 
     link: PathText | None = setting(
-        None,
-        "Emulated link: a one-way delay (150ms), a name, or a TOML file. Default: none.",
+        None, "Emulated link: a one-way delay (150ms), a name, or a TOML file. Default: none."
     )
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:

@@ -17,14 +17,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.errors import DragonError
 from dragonrt.node.model_thread import ModelThread
 from dragonrt.traces.events import Noticed, NoticeKind, OnNotice
-from retrieval import (
-    Chunk,
-    Embedder,
-    Hit,
-    KvStore,
-    RetrievalError,
-    Retriever,
-)
+from retrieval import Chunk, Embedder, Hit, KvStore, RetrievalError, Retriever
 
 PROMPT, BYTES = 64, 4
 """The most tokens that a prompt puts around a text, and the most bytes of a character."""

@@ -89,12 +89,7 @@ class LocalSide:
         return fitting_verifier(file, self.model.fingerprint, target)
 
     async def prepare(
-        self,
-        question: Question,
-        *,
-        verifies: bool,
-        late: bool = False,
-        client: Client = (),
+        self, question: Question, *, verifies: bool, late: bool = False, client: Client = ()
     ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks

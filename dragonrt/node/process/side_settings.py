@@ -39,15 +39,13 @@ class SideSettings:
         "transformers for a directory or hub id).",
     )
     engine_option: Annotated[tuple[LongText, ...], Meta(max_length=256)] = setting(
-        (),
-        "Argument of the engine, such as tensor_parallel_size=2. May be repeated.",
+        (), "Argument of the engine, such as tensor_parallel_size=2. May be repeated."
     )
     dtype: Precision = setting(
         "auto", "Number type of weights, unless GGUF: auto, float32, bfloat16 or float16."
     )
     adapter: PathText | None = setting(
-        None,
-        "LoRA adapter: a directory or a GGUF file. Default: smollm2's own; none: no adapter.",
+        None, "LoRA adapter: a directory or a GGUF file. Default: smollm2's own; none: no adapter."
     )
     threads: Positive | None = setting(
         None,
@@ -87,8 +85,7 @@ class SideSettings:
         "quarter of the machine's memory.",
     )
     trace: Path | None = setting(
-        None,
-        "File to write every event to, about 1 kB per token, for `dragonrt trace`.",
+        None, "File to write every event to, about 1 kB per token, for `dragonrt trace`."
     )
     watch: bool = setting(False, "Index changed documents while the side runs.")
     share_sources: bool = setting(True, "Send names and sentences of sources to devices (default).")

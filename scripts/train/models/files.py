@@ -5,13 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gguf import (
-    GGML_QUANT_VERSION,
-    MODEL_ARCH,
-    GGUFWriter,
-    LlamaFileType,
-    get_tensor_name_map,
-)
+from gguf import GGML_QUANT_VERSION, MODEL_ARCH, GGUFWriter, LlamaFileType, get_tensor_name_map
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 from safetensors.torch import load_file

@@ -25,11 +25,7 @@ THREADS = (1, 2, 4)
 
 @pytest.fixture(
     scope="module",
-    params=[
-        *(("dragon-draft", threads) for threads in THREADS),
-        ("Q4_K", 2),
-        (bundled.SMOLLM2, 2),
-    ],
+    params=[*(("dragon-draft", threads) for threads in THREADS), ("Q4_K", 2), (bundled.SMOLLM2, 2)],
     ids=str,
 )
 def subject(request: pytest.FixtureRequest, library: Path, q4_k: Path) -> Subject:

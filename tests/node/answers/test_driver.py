@@ -361,9 +361,7 @@ def test_any_other_failure_of_work_fails_the_answer(peer: str | None, error: Exc
 
 
 @on_driver
-async def test_no_work_begins_before_the_other_side_has_read(
-    bench: Bench,
-) -> None:
+async def test_no_work_begins_before_the_other_side_has_read(bench: Bench) -> None:
     bench.peer.size = 64 * 1024
     bench.mode.work = [Work(len)]
     bench.feed(send=[("cloud", TARGET), ("cloud", TARGET)])
@@ -470,9 +468,7 @@ def test_a_mode_leaves_a_session_and_may_want_it_again() -> None:
 
 
 @on_driver
-async def test_the_link_is_told_and_records_have_their_session(
-    bench: Bench,
-) -> None:
+async def test_the_link_is_told_and_records_have_their_session(bench: Bench) -> None:
     assert bench.mode.heard[0] == Measured("cloud", 0.1, 5e6)
     assert bench.session.times_bandwidth
     bench.feed(events=[decided(0)])

@@ -289,11 +289,7 @@ def test_the_bound_knows_how_sure_a_document_may_be() -> None:
 
 # A real model.
 
-PLANTED = {
-    "printer": "plum otter",
-    "bicycle": "silver anchor",
-    "ferry": "cedar button",
-}
+PLANTED = {"printer": "plum otter", "bicycle": "silver anchor", "ferry": "cedar button"}
 CANARY = " The canary word of this note is"
 
 

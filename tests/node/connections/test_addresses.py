@@ -116,9 +116,7 @@ def test_a_link_is_a_latency_or_the_name_of_a_profile(link: str) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_cloud_without_keys_listens_on_loopback_only(
-    tls: bool,
-) -> None:
+async def test_a_cloud_without_keys_listens_on_loopback_only(tls: bool) -> None:
     """TLS alone proves the cloud: without an authority it lets every device in."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls else None
     side = SimulatedSide("cloud", lambda _: Script(0))

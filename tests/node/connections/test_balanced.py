@@ -92,10 +92,7 @@ class Device:
     connector: Connector
 
     async def ask(
-        self,
-        how: Settings = DRAGON,
-        kill: Host | None = None,
-        muffle: Host | None = None,
+        self, how: Settings = DRAGON, kill: Host | None = None, muffle: Host | None = None
     ) -> Answer:
         """The answer; after its third token one host is killed, and another one is silent."""
         tasks = []

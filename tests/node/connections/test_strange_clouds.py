@@ -129,9 +129,7 @@ def test_a_cloud_that_is_busy_for_long_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("settings", [DRAGON, replace(DRAGON, on_loss="wait")])
-def test_a_cloud_that_crashes_repeatedly_is_dialled_more_rarely(
-    settings: Settings,
-) -> None:
+def test_a_cloud_that_crashes_repeatedly_is_dialled_more_rarely(settings: Settings) -> None:
     async def fall_over(peer: Peer) -> None:
         peer.leave()
 

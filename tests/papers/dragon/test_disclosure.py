@@ -53,9 +53,7 @@ def test_a_question_is_named_by_sizes_unless_all_look_alike(classifier: str) -> 
     assert sum(named(alike, asked, 3, classifier)) <= 12
 
 
-def test_a_document_is_named_if_it_crosses_and_by_chance_if_not(
-    model: LanguageModel,
-) -> None:
+def test_a_document_is_named_if_it_crosses_and_by_chance_if_not(model: LanguageModel) -> None:
     scene, right = Scene(model), 2
     texts = [note.text for note in rival_notes(5, seed=1)]
     tokens = [model.encode(f" {text}") for text in texts]

@@ -304,8 +304,7 @@ def test_dimensions_are_an_integer(dimensions: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"3", b'{"a": "\\ud800x"}', b'{"\x90": 1}'],
+    "data", [b"", b"[]", b"{", b"\xff", b"[" * 100_000, b"3", b'{"a": "\\ud800x"}', b'{"\x90": 1}']
 )
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     with pytest.raises(ApiError) as error:

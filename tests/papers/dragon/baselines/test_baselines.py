@@ -20,11 +20,7 @@ from retrieval import Chunk, Hit
 from scripts.lab.model_sides import PacedWorker
 from scripts.papers.dragon.baselines.cloud import BaselineError, Channel, serve_baselines
 from scripts.papers.dragon.baselines.device import BASELINES, BaselineDevice, Timed
-from scripts.papers.dragon.baselines.reading import (
-    Asked,
-    BaselineSide,
-    log_probability,
-)
+from scripts.papers.dragon.baselines.reading import Asked, BaselineSide, log_probability
 
 QUESTION = "What do I do when the printer beeps?"
 NOTES = {
