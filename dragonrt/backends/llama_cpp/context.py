@@ -5,7 +5,6 @@ it is written, so that what a stopped forward left behind is overwritten.
 """
 
 import ctypes
-import sys
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dragonrt.backends.backend import Preemption
-from dragonrt.backends.llama_cpp.library import Batch, Library, LlamaModel
+from dragonrt.backends.llama_cpp.library import LIBC, Batch, LlamaModel
 from dragonrt.backends.resources import RETRY_S, Room
 from dragonrt.errors import ModelError
 from dragonrt.wire.reasons import BusyError
@@ -23,9 +22,6 @@ from dragonrt.wire.reasons import BusyError
 LARGEST_FORWARD = 128
 """The most tokens of one forward: those of a piece of a document."""
 _ABORTED = 2  # llama_decode's result
-_LIBC = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
-_trim = getattr(_LIBC, "malloc_trim", lambda _: 0)
-"""Gives the system what is freed: glibc keeps it, though a context of another size needs more."""
 
 Floats = NDArray[np.float32]
 State = NDArray[np.uint8]
@@ -88,7 +84,7 @@ class Context:
         if not self._context:
             text = f"there is no memory for {sequences} rows of {cells} tokens"
             raise BusyError(text, RETRY_S)
-        weakref.finalize(self, _free, self._library, self._context).atexit = False
+        weakref.finalize(self, model.free, self._context).atexit = False
         self._memory = self._library.get_memory(self._context)
         self._library.set_n_threads(self._context, threads, threads)
         # The abort callback is a C function that needs no interpreter: `strlen` of these two bytes.
@@ -103,7 +99,7 @@ class Context:
         parts = (self._positions, self._ones, self._places, self._wanted)
         pointers = [each.ctypes.data for each in parts]
         self._struct = Batch(0, self._tokens.ctypes.data, None, *pointers)
-        stop = ctypes.cast(_LIBC.strlen, ctypes.c_void_p)
+        stop = ctypes.cast(LIBC.strlen, ctypes.c_void_p)
         self._library.set_abort_callback(self._context, stop, ctypes.addressof(self._stop))
         if adapter:
             adapters, scales = (ctypes.c_void_p * 1)(adapter), (ctypes.c_float * 1)(1.0)
@@ -328,8 +324,3 @@ def lone_places(sequences: Sequence[int]) -> list[int]:
             if not left[sequence]:
                 del left[sequence]
     return alone
-
-
-def _free(library: Library, context: int) -> None:
-    library.free(context)
-    _trim(0)

@@ -73,7 +73,7 @@ class _Model:
         options = self._library.context_default_params()
         options.n_ctx = options.n_batch = options.n_ubatch = self._limit
         context: int = self._library.init_from_model(self._model.pointer, options)
-        weakref.finalize(self, self._library.free, context).atexit = False
+        weakref.finalize(self, self._model.free, context).atexit = False
         if context:
             self._library.set_embeddings(context, True)
         return context

@@ -37,6 +37,9 @@ from dragonrt.errors import ModelError
 TRIED = "xllamacpp 2026.10.11549 and llama-cpp-python 0.3.36"
 """The versions that the tests run with."""
 
+LIBC = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+_trim = getattr(LIBC, "malloc_trim", lambda _: 0)
+"""Gives the system what is freed: glibc keeps it, though a context of another size needs more."""
 _PACKAGES = {"llama-cpp-python": "llama_cpp", "xllamacpp": "xllamacpp"}
 """Distributions and their modules; the first is compiled for the machine that installs it."""
 _FILES = ("lib/libllama.so", "lib/libllama.dylib", "lib/llama.dll", "xllamacpp*.so", "*.pyd")
@@ -251,6 +254,15 @@ class LlamaModel:
         if not found:
             raise ModelError(f"{path} is no adapter of {self.path}, or is damaged")
         return found
+
+    def free(self, context: int) -> None:
+        """Free a context of this model, and give its memory to the system.
+
+        A finalizer of a context with this method keeps the model alive until then, also if both
+        are garbage at once: llama.cpp reads the model when it frees a context.
+        """
+        self.library.free(context)
+        _trim(0)
 
 
 @cache

@@ -3,7 +3,8 @@
 import gc
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE, run
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from dragonrt import bundled
 from dragonrt.backends.backend import Feed, Preemption
 from dragonrt.backends.llama_cpp.backend import LlamaBackend, LlamaRows, load_model
-from dragonrt.backends.llama_cpp.context import lone_places
+from dragonrt.backends.llama_cpp.context import Context, lone_places
 from dragonrt.backends.llama_cpp.gguf_file import write_adapter
 from dragonrt.backends.llama_cpp.library import LlamaModel, load_library
 from dragonrt.backends.lora import Factors
@@ -74,6 +75,29 @@ def test_a_stopped_forward_leaves_no_gap_in_an_empty_row(on: LlamaBackend, block
         found += [each.at(np.arange(200)) for each in logits or ()]
         length += len(tokens)
     np.testing.assert_array_equal(np.stack(found), read(on, on.open([on.empty()], 20)))
+
+
+def test_a_model_and_its_context_in_a_circle_are_freed_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library, freed = load_library(None), list[str]()
+
+    def free(name: str, call: Callable[[int], None], pointer: int) -> None:
+        freed.append(name)
+        call(pointer)
+
+    for name in ("free", "model_free"):
+        monkeypatch.setattr(library, name, partial(free, name, getattr(library, name)))
+    model = LlamaModel(library, DRAFT)
+    gc.collect()  # the collector now comes to the older one first
+    context = Context(model, 1, 1, 20)
+    gc.collect()
+    circle: list[object] = [model, context]
+    circle.append(circle)
+    del model, context, circle
+    freed.clear()
+    gc.collect()
+    assert freed == ["free", "model_free"]
 
 
 def test_the_pool_counts_what_is_allocated(on: LlamaBackend) -> None:
