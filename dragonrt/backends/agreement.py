@@ -41,7 +41,7 @@ _JOINTS = frozenset(" ,.:/-–'’&+#@_()%")
 
 
 class Kind(Enum):
-    """The role of a token's text in a value, which is a number, date, code or name of an answer."""
+    """A class of token texts, such as DIGIT or BREAK, that shows where a value begins and ends."""
 
     DIGIT = auto()
     CAPITAL = auto()
@@ -74,7 +74,10 @@ def kind_of(text: str) -> Kind:
 
 
 def phase_after(phase: int, kind: Kind) -> int:
-    """Return a value's phase after a token of `kind`: NONE (no value), NAME, NUMBER, GAP + n."""
+    """Return the phase of the value at a text's end, after one more token, which is of `kind`.
+
+    A phase is NONE (no value), NAME, NUMBER, or GAP + n: n words follow the value's number.
+    """
     match kind:
         case Kind.DIGIT:
             return NUMBER
@@ -93,8 +96,9 @@ def phase_after(phase: int, kind: Kind) -> int:
 class ValueState(NamedTuple):
     """The number, date, code or name at a text's end, and which rows (documents) disagree with it.
 
-    `phase` is NONE outside of values, else NAME, NUMBER or GAP + n. Bit i of `lost` is 1 if row i
-    disagrees, and `given[i]` is the log-probability that row i gave to the value's tokens so far.
+    `phase` is NONE (no value), NAME, NUMBER, or GAP + n (n words follow a number). `given[i]` is
+    the log-probability that row i gave to the value's tokens so far. Bit i of `lost` is 1 if row i
+    disagrees with the value, because `given[i]` fell below -5 (LEAST).
     """
 
     phase: int = NONE
@@ -111,7 +115,7 @@ BEFORE = ValueState()
 
 
 class Agreement:
-    """Finds, token by token, the rows that disagree with a value of an answer (SPEC 5)."""
+    """Finds the rows that disagree with a value: they gave its tokens less than e^-5 together."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], vocabulary: int) -> None:
         self._decode, self._vocabulary = decode, vocabulary

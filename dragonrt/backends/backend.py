@@ -74,8 +74,8 @@ class ModelInfo:
         finetune: the purpose or name that the model's file gives, which selects a prompt; or "".
         exact_batches: whether a feed gives the same bits whatever other feeds share its forward.
         kv_memory: bytes that the engine reserved for KV when loading; None: it allocates as needed.
-        shared_tokens: on a CPU, how many rows times tokens a forward reads of prompts while another
-            answer is open, and of one client's answers while other clients have open answers.
+        shared_tokens: limits a forward on a CPU, in rows times tokens: its prompts while another
+            answer is open, and each client's answers while other clients have open answers.
     """
 
     parameters: int
@@ -100,9 +100,9 @@ class ModelInfo:
 
     @property
     def question_piece(self) -> int:
-        """Return at which multiples of tokens the question's part of a prompt may be split.
+        """Return the number of tokens at whose multiples a prompt's question part may be split.
 
-        It is 1 (anywhere) if forwards of 16 tokens (ENOUGH) are exact, otherwise `prompt_piece`.
+        It is `prompt_piece`, or 1 (anywhere) if forwards of 16 tokens have the bits of single ones.
         """
         enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
         return 1 if self.exact_blocks and enough else self.prompt_piece
@@ -162,7 +162,7 @@ class RowLogits(Protocol):
         """Return each row's probability of one token id: [rows]."""
 
     def hidden(self) -> NDArray[np.float32]:
-        """Return the output layer's input [rows, hidden size], if `Feed.hidden` requested it."""
+        """Return the output layer's input [rows, hidden size], which `Feed.hidden` must request."""
 
     def copy(self) -> "RowLogits":
         """Return a copy that does not keep the other logits of its forward in memory."""
@@ -204,7 +204,7 @@ class Backend(Protocol):
         """Return a document without tokens, for rows that begin with none."""
 
     def unread(self, tokens: Sequence[int]) -> Document | None:
-        """Return a Document of token ids alone if the engine keeps the KV (vLLM), else None."""
+        """Return a Document without a forward if the engine (vLLM) keeps KV itself, else None."""
         return None
 
     def open(self, documents: Sequence[Document], capacity: int) -> Rows:

@@ -33,7 +33,7 @@ class Factors(NamedTuple):
 
 
 def read_lora(directory: Path) -> tuple[dict[str, Factors], str]:
-    """Read a `peft` directory: Factors by layer, and its files' SHA-256. Raises ModelError."""
+    """Read a LoRA's directory: (Factors by layer, its SHA-256). ModelError if it cannot be read."""
     try:
         text = read_bytes(directory / _CONFIG)
         content = read_bytes(directory / _WEIGHTS, math.inf)

@@ -38,7 +38,7 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return what a refusal adds to each row's relevance: `doubt` · log(1 - P(refusal)) ≤ 0."""
+        """Return each row's change of relevance: `doubt` · log(1 - P(refusal)) after the prompt."""
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)

@@ -66,13 +66,13 @@ class LanguageModel:
             dtype: for transformers and vLLM; auto is the checkpoint's, and on a CPU bfloat16 where
                 that is fast, otherwise float32.
             threads: the number of CPU threads; by default `usual_threads()`.
-            template: the prompt's words; by default those that it was trained on, or general ones.
+            template: the prompt's words; by default those of the model's training, or general ones.
             adapter: the directory of a LoRA, or for a GGUF model also a GGUF file.
             library: the file of llama.cpp's library, if it is not that of an installed package.
             engine: one of ENGINES; auto chooses llama.cpp or transformers by the name.
             options: engine arguments as name=value; only vLLM has some.
 
-        Raises ModelError: see the `load_model` of each backend.
+        Raises ModelError if the model cannot be loaded, or an argument does not suit its engine.
         """
         name = str(name)
         if engine not in ENGINES:

@@ -71,7 +71,8 @@ class PrefixCache:
     ) -> Self:
         """Read `prompt` into `rows` now, without a scheduler, and return their PrefixCache.
 
-        `start` is the hash of an empty answer. If `in_blocks`, a forward may read several tokens.
+        `start` is the hash of an empty answer. Without `weighing` all rows weigh the same. If
+        `in_blocks`, one forward may read several tokens of the answer.
         """
         cache = cls(lambda: rows, prompt, start, weighing, in_blocks=in_blocks)
         run_alone(cache.prefill)
@@ -79,7 +80,7 @@ class PrefixCache:
 
     @cached_property
     def rows(self) -> RowSet:
-        """Return the rows, which the first use opens. Raises as the constructor of `RowSet`."""
+        """Return the rows. The first use opens them: ModelError or BusyError if that fails."""
         rows = self._open()
         del self._open  # which holds the documents
         return rows
@@ -97,7 +98,10 @@ class PrefixCache:
     def read(
         self, tokens: Sequence[int], hashes: Sequence[int], first: int, *, hidden: bool = False
     ) -> list[Mixture]:
-        """Run a `request` of these arguments now, without a scheduler; return its Mixtures."""
+        """Return now, without a scheduler, a Mixture for each n from `first` to len(tokens).
+
+        It predicts what follows n `tokens`, named by `hashes[n]`. `hidden` requests hidden states.
+        """
         return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
 
     def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:
@@ -117,7 +121,7 @@ class PrefixCache:
         """Return a Request to predict what follows the first n answer `tokens`, n from `first` on.
 
         `hashes[n]` is the hash of the first n tokens, n from 0. `done` gets a list of a Mixture for
-        each n. Raises as the constructor of `RowSet`.
+        each n. Raises ModelError or BusyError if the first request cannot open the rows.
         """
         rows, prompt = self.rows, self._prompt
         wanted, first = first, self._judged_from(tokens, hashes, first)
@@ -158,13 +162,13 @@ class PrefixCache:
         )
 
     def disagrees(self, prefix_hash: int) -> bool:
-        """Return whether an answer's prefix ends in a number or name unlikely by all documents."""
+        """Return whether all documents disagree with the value (number, name) at a prefix's end."""
         state, rows = self._states.get(prefix_hash, BEFORE), self.rows.count
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(state.lost) and bool(state.rows(rows)[read].all())
 
     def kept(self, hashes: Sequence[int], first: int) -> int:
-        """Return how many leading tokens a `request` with the same arguments need not read."""
+        """Return how many tokens of the answer of `hashes` are in the rows, up to `first` - 1."""
         length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1

@@ -129,7 +129,7 @@ TRAINED: Mapping[str, PromptTemplate] = {
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
-    """The prompt of a model without a chat template; `start` is the token text it begins with."""
+    """The prompt of a model without a chat template; it begins with `start`, a token's text."""
 
     template: PromptTemplate = PLAIN
     start: str = ""
@@ -193,7 +193,7 @@ PromptFormat = PlainPrompt | ChatPrompt
 def prompt_format(tokenizer: Tokenizer, template: PromptTemplate | None = None) -> PromptFormat:
     """Return a ChatPrompt if the tokenizer has a chat template, otherwise a PlainPrompt.
 
-    The default `template` is CHAT or PLAIN, for models that were not trained on a template.
+    By default `template` is CHAT or PLAIN, which have words for any model of that kind.
     """
     if tokenizer.is_chat:
         return ChatPrompt(tokenizer, template or CHAT)

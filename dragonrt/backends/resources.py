@@ -20,7 +20,7 @@ _UNKNOWN = 16 * 2**30  # bytes, if the machine's memory is unknown
 def usual_threads(sides: int = 1, root: Path = _ROOT) -> int:
     """Return a model's default number of threads: OMP_NUM_THREADS, else cores / `sides`, 1 to 8.
 
-    `sides` models share the cores of this machine at the same time. `root`: see `usable_cores`.
+    `sides` models share the machine's cores. `root` is the directory that has `proc` and `sys`.
     """
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
@@ -42,7 +42,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 def usual_limit(device_memory: int | None, root: Path = _ROOT) -> int:
     """Return the default limit of KV in bytes: a quarter of the accelerator's memory, else of RAM.
 
-    RAM is the machine's, or less if control groups limit this process. `root`: see `usable_cores`.
+    RAM is the machine's, or a group's lower limit. `root` is the directory of `proc` and `sys`.
     """
     if device_memory is not None:
         return device_memory // _SHARE

@@ -13,10 +13,7 @@ class RowSet:
     """Rows with their KV: one per document, each followed by the same `length` shared tokens."""
 
     def __init__(self, backend: Backend, documents: Sequence[Document], capacity: int) -> None:
-        """`capacity` is the number of shared tokens to make room for at first.
-
-        Raises ModelError for no document, or one that is another model's or too long; see KvPool.
-        """
+        """Open rows with room for `capacity` shared tokens. Raises ModelError or BusyError."""
         if not documents:
             raise ModelError("rows need at least one document, though it may be empty")
         self.backend, self.info = backend, backend.info
@@ -30,7 +27,11 @@ class RowSet:
     def extend(
         self, tokens: Sequence[int], *, prompt: bool = False, hidden: bool = True
     ) -> RowLogits:
-        """Append `tokens` to all rows; return the logits after the last. Raises as `reserve`."""
+        """Append `tokens` to all rows in own forwards, and return the logits after the last one.
+
+        `prompt` marks tokens of a prompt, for which a backend may use other kernels. `hidden`
+        requests hidden states. Raises ModelError for no tokens, or more than the rows can hold.
+        """
         return self._extend(tokens, every=False, prompt=prompt, hidden=hidden)[-1]
 
     def extend_all(self, tokens: Sequence[int], *, hidden: bool = True) -> list[RowLogits]:

@@ -32,7 +32,7 @@ Done = Callable[[T | Exception], None]
 
 
 def levels(client: Client) -> tuple[Client, ...]:
-    """Return the keys that count a client's use of a model: (address,), (address, connection)."""
+    """Return for whom a client's use of a model counts: (address,) and (address, connection)."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
@@ -41,8 +41,8 @@ class FairShares:
 
     A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
     Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that
-    got least goes first. A client that always waits is at most one forward ahead. A client that
-    is no longer ahead is forgotten: time without requests is no credit.
+    got least is first. What a client got is counted from the waiting client that got least, and
+    forgotten if it is not more. So a client has no advantage from time without requests.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Portions:
         self._size = size
 
     def room(self, client: Client, most: int) -> int:
-        """Return the rows times tokens that a client may still use, at most `most`."""
+        """Return how many rows times tokens a client may still add to the forward, up to `most`."""
         return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
 
     def take(self, client: Client, size: int) -> None:
@@ -163,7 +163,7 @@ class Scheduler:
         self._shares = FairShares()
 
     def add(self, request: Request, client: Client = ()) -> None:
-        """Queue a client's request; if it has no tokens, `done` gets []. Raises as `reserve`."""
+        """Queue a request; an empty one gets []. ModelError or BusyError if rows cannot grow."""
         if request.tokens:
             request.client = client
             request.rows.reserve(request.tokens)
@@ -174,11 +174,11 @@ class Scheduler:
     def schedule(self, piece: int = ALONE, clients: Iterable[Client] = ()) -> Batch:
         """Return the next forward: tokens of answers, then pieces of prompts in the space left.
 
-        The client that got least goes first. If several `clients` have open answers, each has one
-        answer in the forward, or several of `shared_tokens` rows times tokens together. Prompts
-        have `piece` rows times tokens together, or twice those of the answers if that is more. The
-        first request is read alone if the forward would not read it, or if its client would get
-        less than half of it without reaching its prompt's end. Preempted requests end.
+        Preempted requests end. The client that got least of the model is first. If several
+        `clients` have open answers, the forward has one answer of each, or several of one client
+        with at most `shared_tokens` rows times tokens. Prompts have at most `piece` rows times
+        tokens, or twice those of the answers if that is more. The first client's request is read
+        alone if it would get less than half of the forward and not reach its prompt's end.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
@@ -260,7 +260,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
-    """Run the Request that `make(done, preemption)` returns, by itself; return its result."""
+    """Run the Request of `make(done, preemption)`, with no other one, now; return its result."""
     found: list[T | Exception] = []
     request = make(found.append, Preemption())
     scheduler = Scheduler(request.rows.info)

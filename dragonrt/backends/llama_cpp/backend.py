@@ -85,7 +85,7 @@ class LlamaRows(Rows):
 
 
 class LlamaLogits(RowLogits):
-    """RowLogits of llama.cpp: logits, float32 [rows, vocabulary]; `hidden` [rows, size] or None."""
+    """RowLogits of llama.cpp: logits [rows, vocabulary], and `hidden` [rows, size] if requested."""
 
     def __init__(
         self, logits: NDArray[np.float32], hidden: NDArray[np.float32] | None = None
@@ -234,7 +234,7 @@ def load_model(
     Args:
         threads: the number of CPU threads; by default `usual_threads()`.
         adapter: a LoRA of the model: a GGUF file, or a directory as PEFT writes it.
-        library: see `load_library`.
+        library: the file of llama.cpp's library; by default that of an installed package.
 
     Raises ModelError if llama.cpp is missing or cannot load the file or the adapter, or if the
     model is no decoder or keeps a recurrent state, which cannot be rolled back.

@@ -39,7 +39,7 @@ class Token(NamedTuple):
 
 
 class Outputs(NamedTuple):
-    """Results after wanted tokens: logits [tokens, vocabulary], hidden [tokens, size] or None."""
+    """The logits after tokens [tokens, vocabulary]; `hidden` states [tokens, size] if requested."""
 
     logits: Floats
     hidden: Floats | None
@@ -52,8 +52,8 @@ class Context:
     """A llama.cpp context: numbered sequences of tokens with KV. One thread calls most methods.
 
     Attributes:
-        single_from: the position from which a token that is alone in its forward would get other
-            bits than beside others, unless `forward` reads it in a special way; None: nowhere.
+        single_from: the position from which a forward of one token gives other last bits than a
+            larger one, so `forward` reads such tokens in a special way; None: no position.
     """
 
     def __init__(
@@ -66,10 +66,7 @@ class Context:
         single_from: int | None = None,
         room: Room | None = None,
     ) -> None:
-        """Allocate `cells` for each sequence, with a LoRA of the model. Raises BusyError.
-
-        `room` is what it takes of a KvPool, if it is counted there.
-        """
+        """Allocate `cells` for each sequence, counted in `room`, with a LoRA. Raises BusyError."""
         self._model, self._library, self._room = model, model.library, room
         self.threads, self.sequences, self.cells = threads, sequences, cells
         self.single_from = single_from
@@ -139,7 +136,7 @@ class Context:
         self._set_state(sequence, native(state, self.sequences) if self._is_portable else state)
 
     def stop_if_preempted(self) -> None:
-        """Stop the running forward if all its preemptions are set. Call from any thread."""
+        """Stop the running forward if all its preemptions are set; each calls this when set."""
         with self._stopping:
             if self._running and all(each.requested for each in self._running):
                 self._stop[0] = b"\1"

@@ -95,9 +95,10 @@ def merged(
 
 
 def with_layers(base: Path, layers: Path) -> Path:
-    """Return the GGUF file of a draft model, of layers from `layers`; make a missing one.
+    """Return a draft model's GGUF file; make a missing one of the files of two models.
 
-    Embedding, output and tokenizer are those of `base`. Raises ModelError as `merged`.
+    It has the embedding, output and tokenizer of `base`, and the layers of `layers`. Raises
+    ModelError if one of them cannot be read, or the file cannot be written.
     """
 
     def write(path: Path) -> None:

@@ -39,10 +39,10 @@ _STEPS = 8
 
 @dataclass(frozen=True, slots=True)
 class Exactness:
-    """The result of the self-test of a model.
+    """The result of a model's self-test: which forwards have the same bits as single tokens.
 
     Attributes:
-        tokens: the most rows times tokens of an exact forward; 0: not even two are exact.
+        tokens: the most rows times tokens of such a forward; 0: not even two have these bits.
         bytes: the bytes of KV that one token takes in one row.
         single_from: the position from which a token read alone gets other bits; None: nowhere.
     """
@@ -53,9 +53,10 @@ class Exactness:
 
 
 def exactness(model: LlamaModel, threads: int, adapter: int, weights: str) -> Exactness:
-    """Return the self-test's result for a model with the LoRA at `adapter` (a pointer; 0: none).
+    """Return which forwards of a model have the bits of single tokens; measure it if not stored.
 
-    It is measured once per fingerprint `weights` (of model and LoRA), threads, library, processor.
+    `adapter` is llama.cpp's pointer to a LoRA, 0 for none. Results are stored by `weights` (the
+    fingerprint of model and LoRA), number of threads, library and processor.
     """
     library = model.library
     known = (

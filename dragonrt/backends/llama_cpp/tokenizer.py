@@ -40,7 +40,7 @@ class LlamaTokenizer(Tokenizer):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the `vocabulary_fingerprint`, equal to that of the transformers checkpoint."""
+        """Return a hash of what token ids mean; it is the same for the model's checkpoint."""
         kind = self._library.vocab_type(self._vocab)
         attribute = self._library.vocab_get_attr
         tokens = (

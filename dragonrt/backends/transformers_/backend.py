@@ -42,7 +42,7 @@ class TransformersTokenizer(Tokenizer):
 
     @property
     def fingerprint(self) -> str:
-        """Return the `vocabulary_fingerprint`, equal to that of the model's GGUF file."""
+        """Return a hash of what token ids mean; it is the same for the model's GGUF file."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         kind = "slow" if backend is None else backend.decoder.__getstate__().decode()
         for mark, name in (("ByteFallback", "sentencepiece"), ("ByteLevel", "byte-level")):

@@ -39,7 +39,7 @@ class LayerShape:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The sizes of a model's KV and distributions, the KV's number type, and the device."""
+    """The KV's shape in each layer of a model, its vocabulary, context, number type and device."""
 
     layers: tuple[LayerShape, ...]
     vocabulary: int
@@ -69,10 +69,7 @@ class DocumentKV:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "DocumentKV":
-        """Return the document whose `dump` gave these arrays. Raises ModelError for other arrays.
-
-        Whether the result fits a model is checked by `Backend.open`.
-        """
+        """Return the document that `dump` turned into `arrays`; ModelError for other arrays."""
         layers = len(arrays) // 2
         names = _names(layers)
         if not layers or arrays.keys() != set(names):
@@ -127,17 +124,14 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return a Cache for one forward from column `start` on, which `preemption` can stop."""
+        """Return transformers' Cache of one forward from column `start`; `preemption` stops it."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))
 
 
 class _PlacedLayer(CacheLayerMixin):  # type: ignore[no-untyped-call]  # it has no types
-    """One layer's buffers with the interface that attention modules write through.
-
-    Every layer calls `update` once per forward, so preemptions are checked there.
-    """
+    """One layer's buffers, which attention modules write by `update`; preemptions stop it."""
 
     is_sliding = False
 

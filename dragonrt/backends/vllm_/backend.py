@@ -109,7 +109,7 @@ class VllmBackend(Backend):
 
     @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
-        """Compute all feeds. Raises ModelError if the engine fails or failed in an earlier call."""
+        """Return each feed's logits, None if preempted. ModelError once the engine has failed."""
         if self._dead:
             raise ModelError(self._dead)
         try:

@@ -34,7 +34,8 @@ def load_model(
 ) -> Backend:
     """Load a model from a directory or hub id, with vLLM's engine arguments as `name=value`.
 
-    Sets vLLM's environment variables. Raises ModelError if vLLM refuses the model or an argument.
+    Sets vLLM's environment variables, and `threads` CPU threads (None: `usual_threads()`). Raises
+    ModelError if vLLM refuses the model or an argument.
     """
     os.environ |= _ENVIRONMENT | {
         "OMP_NUM_THREADS": str(usual_threads() if threads is None else threads)
@@ -110,10 +111,7 @@ def read_options(options: Sequence[str]) -> dict[str, Any]:
 
 
 def _weights(configuration: Path) -> tuple[int, str]:
-    """Return the number of weights, and a SHA-256 of the configuration and of what files hold.
-
-    Of each file of weights beside it: its header, and the last of them. Reading all takes minutes.
-    """
+    """Return the number of weights, and a SHA-256 of configuration, headers and last weights."""
     parameters, digest = 0, hashlib.sha256(configuration.read_bytes())
     for path in sorted(configuration.parent.glob("*.safetensors")):
         with path.open("rb") as file:
