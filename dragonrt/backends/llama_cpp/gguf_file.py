@@ -55,7 +55,7 @@ def write_merged(
     on_progress: Callable[[int, int], None],
     threads: int | None,
 ) -> None:
-    """Write a Llama's GGUF file with an adapter merged into its weights: see `model_file.merged`.
+    """Write a Llama's GGUF file with an adapter merged into its weights; both are GGUF files.
 
     Linear layers become IQ4_NL, with errors weighed by the mean squares of the layers' inputs.
     Values (`attn_v`) become Q8_0: they lose most by 4 bits and are small. The embedding stays as it

@@ -258,8 +258,8 @@ class LlamaModel:
     def free(self, context: int) -> None:
         """Free a context of this model, and give its memory to the system.
 
-        A finalizer of a context with this method keeps the model alive until then, also if both
-        are garbage at once: llama.cpp reads the model when it frees a context.
+        A context's finalizer that refers to this method keeps the model alive until then, also if
+        both are garbage at once: llama.cpp reads the model when it frees a context.
         """
         self.library.free(context)
         _trim(0)
