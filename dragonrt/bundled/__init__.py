@@ -59,7 +59,7 @@ def smollm2_file() -> Path | None:
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return the model behind "default" or "default-draft": SmolLM2's if installed, else a toy."""
+    """Resolve the name "default" or "default-draft" to SmolLM2 if installed, else to a toy."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
@@ -75,7 +75,7 @@ def model_path(name: str) -> Path:
 
 
 def verifiers() -> tuple[str, ...]:
-    """Return the names, DRAFTMODEL--TARGETMODEL--sprinter, of networks that predict acceptance."""
+    """Return the names DRAFT--TARGET--sprinter of networks that predict if a draft is accepted."""
     return _names("verifiers/*.json")
 
 
@@ -85,12 +85,12 @@ def verifier_path(name: str) -> Path:
 
 
 def controllers() -> tuple[str, ...]:
-    """Return names, DRAFTMODEL--TARGETMODEL, of networks that choose the length of each block."""
+    """Return the names DRAFT--TARGET of bundled networks that choose the length of each block."""
     return _names("controllers/*.json")
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return a block-length controller's path without suffix; "default": that of model `draft`."""
+    """Return a block-length controller's path, no suffix; "default" is that for model `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)

@@ -70,7 +70,7 @@ ENVIRONMENT = EnvironmentVariables()
 
 
 class Help(DefaultFormatter):
-    """A formatter that shows only the options for daily use, or all options for --help-all."""
+    """A formatter of the help that shows the options for daily use, or all with --help-all."""
 
     @override
     def __call__(self, console: "Console", options: "ConsoleOptions", panel: HelpPanel) -> None:
@@ -115,7 +115,7 @@ def launch(
 
 
 def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
-    """Set up logging to stderr: warnings and, if `verbose`, this program's debug lines."""
+    """Log to stderr, as text or JSON: warnings and, if `verbose`, this program's debug lines."""
     log_to_stderr(logging.DEBUG if verbose else logging.WARNING, as_json=as_json)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # else a warning at every fork
     if not verbose:
@@ -123,7 +123,7 @@ def set_up_logging(verbose: bool = False, *, as_json: bool = False) -> None:
 
 
 def main() -> None:
-    """Run the command of sys.argv and exit; SIGTERM ends it like an exception."""
+    """Run the command that sys.argv names, and exit; SIGTERM ends it cleanly, by SystemExit."""
     exit_on_sigterm()
     run(app.meta)
 

@@ -83,9 +83,9 @@ class JsonLines(Lines):
 
 
 def log_to_stderr(level: int, *, as_json: bool) -> None:
-    """Send the log to stderr; with `as_json` as lines of JSON, which then include those of `say`.
+    """Send the log to stderr, as text or as JSON lines; the latter include the lines of `say`.
 
-    `level` is for this program's entries. Libraries, which log texts, may log warnings only.
+    `level` is the lowest that this program logs. Libraries, which log texts, log warnings only.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if as_json else Lines("%(levelname)s %(name)s: %(message)s"))

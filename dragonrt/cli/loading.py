@@ -62,7 +62,7 @@ def load(
     """Load a side's model, index the first portion of its documents, and return both as Loaded.
 
     If there are documents, `before_indexing` is called with the model before the long indexing,
-    for example to dial the cloud. While the side runs, `local_side` indexes the other portions.
+    for example to dial the cloud. The other portions are indexed later, while the side runs.
     """
     model = load_model(settings)
     if settings.documents:
@@ -97,7 +97,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Make SmolLM2's file, or download that of an hf.co/… name, if missing; else do nothing."""
+    """Make the file of a SmolLM2 model, or download that of an hf.co/… name, unless it exists."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 

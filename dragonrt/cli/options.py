@@ -194,7 +194,7 @@ def _default(entry: Entry) -> str | None:
 
 
 class SettingsError(DragonError):
-    """An error: a settings file cannot be read, or has an unknown name."""
+    """An error: a settings file cannot be read, or names an unknown command or option."""
 
 
 class EnvironmentVariables(Env):

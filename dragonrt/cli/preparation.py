@@ -117,7 +117,7 @@ def profile(
     rows: Annotated[int, option("Documents read at once, a row each.", low=1)] = 2,
     runs: Annotated[int, option("Decodings of a full context.", low=1)] = 3,
 ) -> None:
-    """Run `dragonrt profile`: measure this machine's time per token, for later scheduling."""
+    """Run `dragonrt profile`: measure the time per token here, for --aggregator greedy."""
     side = settings(SideSettings, model, side="device")
 
     from dragonrt.node.process.host_profile import DOCUMENT_TOKENS, measure, save_profile

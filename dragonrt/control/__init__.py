@@ -1,1 +1,1 @@
-"""Choose lengths and lattice resolutions of blocks, and by measured delays which side decides."""
+"""Choose the length and lattice resolution of each block, and which side decides each token."""

@@ -2,7 +2,6 @@
 
 `greedy` is DRAGON's scheduler (DRAGON §5, Eq. 6-8): after every token it hands over to the other
 side if the expected seconds per token are lower there. `both` is leaderless: both sides decide.
-Impossible round trips are ignored, because the other side echoes the times and may lie.
 """
 
 from collections.abc import Sequence
@@ -105,15 +104,15 @@ class DecodeProfile:
         return self.k_a / self.k_b
 
     def behind(self, context: int) -> "DecodeProfile":
-        """Return an offline profile for an answer: t counts from the end of `context` tokens."""
+        """Convert an offline profile to count t from an answer's start, after `context` tokens."""
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
-        """Return the expected seconds of a draft at t = `step`, at least 0."""
+        """Return the expected seconds to draft after `step` tokens of an answer, at least 0."""
         return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Move the slope towards a draft of `delay_s` seconds at `step`; k_c stays (SPEC 1.4)."""
+        """Move the slope, not k_c, towards a draft of `delay_s` seconds at `step` (SPEC 1.4)."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
@@ -122,7 +121,8 @@ class Estimates:
     """Running estimates of each side's seconds per draft; both sides compute the same ones.
 
     A side's DecodeProfile may be missing, or older than its load. So the first 3 (ANCHORS) samples
-    of an answer set the constant k_c of the side's line, and later samples set the slope.
+    of an answer set the constant k_c of the side's line, and later samples set the slope. Until a
+    side has samples or a profile, it counts as fast as the other.
     """
 
     def __init__(self) -> None:
@@ -134,11 +134,11 @@ class Estimates:
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
-        """Set the profile of `side` from `DecodeProfile.behind` or a message; drop its samples."""
+        """Restart the estimate of `side` from a profile, measured offline or sent by the peer."""
         self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
-        """Add a sample: `side` took `decode_s` s to draft `step`. 0 (no forward) is ignored."""
+        """Record that `side` took `decode_s` s to draft `step`; ignore 0, which is no forward."""
         if decode_s <= 0:
             return
         profile = self._profiles.setdefault(side, DecodeProfile(0.0, PRIOR_STEP**2, decode_s))
@@ -150,7 +150,7 @@ class Estimates:
         profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return the Estimate for `step` + 1. A side without samples gets the other's seconds."""
+        """Return the Estimate by which to choose the side that decides `step` + 1."""
         decode_s: dict[Side, float] = {}
         for side in self._anchors:
             profile = self.profile(side) or self.profile(other(side))
@@ -170,13 +170,13 @@ class RoundTrip:
         self.begin(0.0)
 
     def begin(self, now: float) -> None:
-        """Begin a new session at `now`, and forget the times of the last session."""
+        """Begin a new session at `now`, in seconds, and forget the times of the last session."""
         self.seconds: float | None = None
         self._began_s = now
         self._theirs: tuple[int, float] | None = None
 
     def stamp(self, now: float) -> tuple[int, int]:
-        """Return (time, echo) in microseconds for a message sent at `now`; an echo of 0 is none."""
+        """Return (time, echo) in microseconds to send at `now` s; before any message, echo is 0."""
         echo_us = 0
         if self._theirs is not None:
             stamp_us, arrived_s = self._theirs
@@ -184,7 +184,7 @@ class RoundTrip:
         return self._elapsed_us(now), echo_us
 
     def received(self, time_us: int, echo_us: int, now: float) -> None:
-        """Record the (time, echo) in microseconds of a message that arrived at `now`; 0: none."""
+        """Update `seconds` by the (time, echo) of a message that arrives at `now`; ignore zeros."""
         if time_us:
             self._theirs = time_us, now
         elapsed_us = self._elapsed_us(now)
@@ -212,7 +212,7 @@ class _Estimator:
 
 
 class RttEstimator(_Estimator):
-    """Keeps the latest round-trip time in seconds, and its moving average; None without samples."""
+    """Keeps the newest round trip in seconds, `latest`, and the moving `average`; None at first."""
 
     def add(self, sent_s: float, received_s: float) -> None:
         """Add a sample: when a Ping was sent and its Pong arrived, in seconds of the same clock."""
@@ -222,9 +222,9 @@ class RttEstimator(_Estimator):
 
 
 class BandwidthEstimator(_Estimator):
-    """Keeps the latest bandwidth in bit/s, and its moving average; None without samples."""
+    """Keeps the newest bandwidth in bit/s, `latest`, and the moving `average`; None at first."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: `size` bytes made the round trip of a probe `interval_s` seconds longer."""
+        """Add a sample: a probe with `size` more bytes returned `interval_s` seconds later."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

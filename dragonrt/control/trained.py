@@ -83,7 +83,7 @@ class Static(Controller):
 
 @dataclass(frozen=True, slots=True)
 class Heuristic(Controller):
-    """Drafts as many tokens as the target accepted of the last block; one more if all (QSV V-A)."""
+    """Drafts as many tokens as were accepted of the last block; one more if all, at first 4."""
 
     resolution: int
 
@@ -180,7 +180,7 @@ class Learned(Controller):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Load a controller from its two files; `path` as in `files`. Raises ControlError."""
+        """Load a controller from NAME.safetensors and NAME.json; `path` is NAME or either file."""
         return load("controller", path, cls._read)
 
     @classmethod
@@ -208,7 +208,7 @@ def controller(spec: str, draft: str = bundled.DEFAULT_DRAFT) -> Controller:
     """Return the controller that `spec` names. Raises ControlError if it names none.
 
     `spec` is static:LENGTH:RESOLUTION, heuristic:RESOLUTION, a file, a bundled name, or "default":
-    the bundled controller for the draft model named `draft`, or for any model.
+    the bundled controller for the draft model named `draft`, or else for any model.
     """
     kind, *numbers = spec.split(":")
     if kind not in ("static", "heuristic"):
@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Load the verifier for two fingerprints, from `file` or by `for_pair`. Raises ControlError."""
+    """Load the verifier for two models' fingerprints from `file`, or find it if `file` is None."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))

@@ -39,12 +39,12 @@ MAX_LOW_BITS = 31
 
 
 def low_bits_of(ids: NDArray[np.int64]) -> int:
-    """Return the number of low bits per id, 0 … 31, with which `encode_support` is shortest."""
+    """Return how many low bits per id, 0 … 31, make the code of `encode_support` shortest."""
     return ((int(ids[-1]) + 1) // ids.size).bit_length() - 1 if ids.size <= ids[-1] else 0
 
 
 def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
-    """Return the Elias-Fano code of `ids`: int64 [K], K ≥ 1, strictly increasing, below 2^31."""
+    """Return the Elias-Fano code of `ids`, increasing int64 [K], with `low_bits` bits of each."""
     if ids.size <= FEW:
         return _encode_few(ids.tolist(), low_bits)
     unary = (ids >> low_bits) + np.arange(ids.size)
@@ -138,7 +138,7 @@ _KINDS = (1 << KIND_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A float format, fp16 or fp32. `one` is the integer of the bits of 1.0; that of 0.0 is 0."""
+    """A float format, fp16 or fp32. As an integer of type `bits`, 1.0 is `one`, and 0.0 is 0."""
 
     kind: Kind
     dtype: np.dtype[np.floating[Any]]
@@ -202,7 +202,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: memoryview) -> tuple[int, int]:
-    """Return the varint that begins at `data[1]`, and the index after it. Raises CodecError."""
+    """Return (number, next index) of the varint at `data[1]`. Raises CodecError if malformed."""
     number = 0
     for position, byte in enumerate(data[1:5]):
         number |= (byte & 0x7F) << 7 * position

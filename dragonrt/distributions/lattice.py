@@ -62,7 +62,7 @@ class LatticePoint:
     vocabulary: int
 
     def distribution(self) -> Distribution:
-        """Return the distribution q̂, which lists only the tokens with a count above 0."""
+        """Return the point as a Distribution, which lists only the tokens with a count above 0."""
         listed = np.flatnonzero(self.counts)
         probabilities = self.counts[listed] / self.resolution
         return Distribution(self.ids[listed], probabilities, 0.0, self.vocabulary)
@@ -169,7 +169,7 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """Consume a distribution like `read`; return a function that builds its LatticePoint."""
+        """Consume the next distribution's bits; return a function that builds its LatticePoint."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:

@@ -91,7 +91,7 @@ class BitReader:
         self._position += 8 * count
 
     def expect(self, bits: int) -> None:
-        """Raise CodecError if more bits are unread than the `bits` to come and 7 of padding."""
+        """Raise CodecError if the unread bits exceed the `bits` still to read plus 7 of padding."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 
@@ -201,7 +201,7 @@ class Codec:
 
 
 def token_bits(codec: Codec, support: Distribution | None) -> int:
-    """Return the bits of a token: ⌈log2 V⌉ by id, ⌈log2 n⌉ by rank among the n of `support`."""
+    """Return a token's bits: ⌈log2 n⌉ as a rank in `support` of n tokens, ⌈log2 V⌉ as an id."""
     choices = codec.vocabulary if support is None or codec.tokens_by_id else len(support)
     return (choices - 1).bit_length()
 

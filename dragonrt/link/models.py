@@ -47,7 +47,7 @@ class MarkovRates:
 
 
 class MarkovChannel:
-    """A link direction whose rate follows a Markov chain that starts in its stationary state."""
+    """Computes when sent bits leave a link whose rate follows a stationary Markov chain."""
 
     def __init__(self, rates: MarkovRates, seed: int = 0, direction: Direction = "up") -> None:
         self.rates = rates

@@ -55,10 +55,10 @@ class Engine:
         return bool(self._awaited)
 
     def add(self, key: int, tokens: list[int], stays: bool, rows: int = 1) -> None:
-        """Queue `tokens` to read, in a new request or the open request `key`; `step` runs them.
+        """Queue `tokens` for the request `key`, new or open; `step` then computes them.
 
-        If the request `stays`, it is open afterwards. The predictions after the last `rows` tokens
-        are kept for `take`. If `rows` > 1, they are computed without vLLM's prefix cache.
+        If it `stays`, the request remains open for more tokens. `take` will return the predictions
+        after each of the last `rows` tokens. Two or more are computed without a prefix cache.
         """
         turns = [(tokens, rows)]
         if stays and 1 < rows < len(tokens):  # what comes before them may be found there
@@ -106,19 +106,19 @@ class Engine:
             del self._awaited[name]
 
     def take(self, keys: Sequence[int]) -> list[list[tuple[Any, ...]]]:
-        """Return the predictions kept for each request, as lists of `rows.Row`; discard them."""
+        """Return each request's kept rows, (log-probabilities, hidden state) each; discard all."""
         found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
 
 
 def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
-    """Return the most rows times tokens of a forward with the bits of one-token forwards; 0: none.
+    """Measure up to how many tokens a forward computes the same bits as forwards of one token.
 
-    Kernels are chosen by the number of tokens, and a GPU's differ in their last bits unless vLLM is
-    made batch invariant (VLLM_BATCH_INVARIANT=1). So it is measured, at each start.
-
-    Tokens of a text are read one by one, then in blocks and together with other texts, and compared
-    bit by bit. This begins after 40, 256 and 1024 tokens (STARTS), as far as `longest` allows.
+    Return the most rows times tokens, at most 256, or 0 if even three tokens change the bits. It is
+    measured at each start, because vLLM chooses kernels by the number of tokens. Those of a GPU
+    differ in their last bits unless vLLM is batch invariant (VLLM_BATCH_INVARIANT=1).
+    A random text of ids below `vocabulary` is read token by token, then in blocks together with
+    other texts. The predictions after 40, 256 and 1024 tokens are compared, up to `longest`.
     """
     room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - BLOCK
     return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))

@@ -1,7 +1,7 @@
 """Keep the predictions and hidden states of requests, inside vLLM's workers.
 
-A row is the prediction after a token. A request's argument KEY is (its key, how many of its newest
-rows are kept). Workers may be other processes: the backend fetches rows by `collective_rpc`.
+A row is the prediction after one token. Each vLLM request has an extra argument: its key, and how
+many of its newest rows to keep. Workers may be other processes, asked by `collective_rpc`.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ _SAMPLED = 64
 
 
 class WorkerExtension:
-    """Methods that vLLM adds to its workers, by which a backend gets what requests predict."""
+    """Methods that vLLM adds to its workers: they keep predictions until the backend takes them."""
 
     model_runner: Any
 
     def keep_rows(self) -> None:
-        """Patch the model to keep each request's newest Rows, as many as its KEY says."""
+        """Patch the model to keep each request's newest predictions, as many as it asks for."""
         runner, states = self.model_runner, list[Tensor]()
         model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
@@ -60,7 +60,7 @@ class WorkerExtension:
         runner._model_forward, model.compute_logits = forwarded, computed
 
     def pair_lone_rows(self) -> None:
-        """Patch CPU layers to compute a lone row as two: oneDNN sums one row in another order."""
+        """Patch CPU layers to compute a single row twice: alone, oneDNN gives it other bits."""
 
         def paired(linear: Callable[..., Tensor]) -> Callable[..., Tensor]:
             def multiplied(x: Tensor, *arguments: Any, **options: Any) -> Tensor:
@@ -74,7 +74,7 @@ class WorkerExtension:
                 layer.cpu_linear = paired(layer.cpu_linear)
 
     def take_rows(self, keys: Sequence[int]) -> list[list[Row]] | None:
-        """Return the kept Rows of `keys`; None if this worker lacks some. Discards all kept."""
+        """Return the rows kept for each request, or None if one of `keys` has none; discard all."""
         found = [_kept[key] for key in keys] if all(key in _kept for key in keys) else None
         _kept.clear()
         return found
