@@ -198,7 +198,7 @@ def _print_costs(title: str, found: "Measured") -> None:
 
 @derived({SideSettings: DOCUMENTS, NetworkSettings: NETWORK}, without=("rebuild", "share_sources"))
 class MeasuredOptions:
-    """Options of `latency` for the device's model, documents and network; None unless given."""
+    """Options of `dragonrt experiment latency`: model, documents, network; None unless given."""
 
 
 experiment = App(name="experiment", help="Measure your own pair of sides.")

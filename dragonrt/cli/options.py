@@ -220,7 +220,7 @@ class SettingsFile(Dict):
 
     @classmethod
     def read(cls, path: Path | None, program: App) -> Self:
-        """Read the file at `path`, else ./dragonrt.toml, else the user's own, else an empty one.
+        """Read `path`, else ./dragonrt.toml, else that in the user's config directory, else none.
 
         Raises SettingsError for a file that cannot be read, or has tables of unknown commands.
         """

@@ -104,15 +104,15 @@ class DecodeProfile:
         return self.k_a / self.k_b
 
     def behind(self, context: int) -> "DecodeProfile":
-        """Convert an offline profile to count t from an answer's start, after `context` tokens."""
+        """Return this offline profile for an answer that begins after `context` tokens."""
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
-        """Return the expected seconds to draft after `step` tokens of an answer, at least 0."""
+        """Return the expected seconds to draft a token after `step` tokens, at least 0."""
         return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Move the slope, not k_c, towards a draft of `delay_s` seconds at `step` (SPEC 1.4)."""
+        """Move the slope, not the constant, towards a draft of `delay_s` seconds at `step`."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
@@ -120,8 +120,8 @@ class DecodeProfile:
 class Estimates:
     """Running estimates of each side's seconds per draft; both sides compute the same ones.
 
-    A side's DecodeProfile may be missing, or older than its load. So the first 3 (ANCHORS) samples
-    of an answer set the constant k_c of the side's line, and later samples set the slope. Until a
+    A side's DecodeProfile may be missing, or measured under another load. So the first 3 (ANCHORS)
+    samples of an answer set the constant k_c of the side's line, and later ones the slope. Until a
     side has samples or a profile, it counts as fast as the other.
     """
 
@@ -176,7 +176,7 @@ class RoundTrip:
         self._theirs: tuple[int, float] | None = None
 
     def stamp(self, now: float) -> tuple[int, int]:
-        """Return (time, echo) in microseconds to send at `now` s; before any message, echo is 0."""
+        """Return (time, echo) in µs to send at `now` to the peer's `received`; 0 means no echo."""
         echo_us = 0
         if self._theirs is not None:
             stamp_us, arrived_s = self._theirs
@@ -184,7 +184,7 @@ class RoundTrip:
         return self._elapsed_us(now), echo_us
 
     def received(self, time_us: int, echo_us: int, now: float) -> None:
-        """Update `seconds` by the (time, echo) of a message that arrives at `now`; ignore zeros."""
+        """Measure the round trip by a message's (time, echo), arrived at `now` s; ignore zeros."""
         if time_us:
             self._theirs = time_us, now
         elapsed_us = self._elapsed_us(now)

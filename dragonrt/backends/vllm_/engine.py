@@ -106,7 +106,7 @@ class Engine:
             del self._awaited[name]
 
     def take(self, keys: Sequence[int]) -> list[list[tuple[Any, ...]]]:
-        """Return each request's kept rows, (log-probabilities, hidden state) each; discard all."""
+        """Return each request's kept rows, of (log-probabilities, hidden state); discard all."""
         found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
 
@@ -118,7 +118,7 @@ def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
     measured at each start, because vLLM chooses kernels by the number of tokens. Those of a GPU
     differ in their last bits unless vLLM is batch invariant (VLLM_BATCH_INVARIANT=1).
     A random text of ids below `vocabulary` is read token by token, then in blocks together with
-    other texts. The predictions after 40, 256 and 1024 tokens are compared, up to `longest`.
+    other texts. The predictions after 40, 256 and 1024 tokens are compared, if `longest` allows.
     """
     room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - BLOCK
     return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))
