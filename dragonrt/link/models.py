@@ -1,11 +1,8 @@
 """Delay models: compute when bytes arrive, from their sending times and a seed.
 
 A direction of a link is serialisation, then a one-way latency. Serialisation is a bit rate, a
-Markov channel or the opportunities of a Mahimahi trace; latency has jitter or is half of a recorded
-RTT. Nothing overtakes. Header overhead of TCP and IP is not modelled.
-
-A two-state Markov channel (QSV section V) has a slow or a fast rate in each slot of time, which
-changes with given probabilities. A slot's state is a function of (seed, direction, slot).
+Markov channel (QSV section V) or a Mahimahi trace; latency has jitter or is half of a recorded RTT.
+Nothing overtakes. Header overhead of TCP and IP is not modelled.
 """
 
 from bisect import bisect_left
@@ -112,12 +109,12 @@ class DeliveryTrace:
             )
 
     def time_s(self, opportunity: int) -> float:
-        """Return when an opportunity comes, in seconds. It is counted from 0 through all laps."""
+        """Return the time in seconds of an opportunity, numbered from 0 over all repetitions."""
         lap, index = divmod(opportunity, len(self.times_ms))
         return (lap * self.times_ms[-1] + self.times_ms[index]) / 1000
 
     def first_from(self, time_s: float) -> int:
-        """Return the number of the first opportunity at or after `time_s`, counted over laps."""
+        """Return the number of the first opportunity at or after `time_s`, over all repetitions."""
         period = self.times_ms[-1]
         lap, within = divmod(time_s * 1000, period)
         # A time computed as ms/1000 may be rounded up; a nanosecond is no delay.
@@ -220,13 +217,16 @@ class LinkModel:
         self._left_in_opportunity = PACKET_BYTES
 
     def rate_at(self, time_s: float) -> float | None:
-        """Return the rate at `time_s` in bit/s, None if unlimited or from a trace."""
+        """Return the rate at `time_s` in bit/s, None if it is unlimited or a trace replaces it."""
         if self._channel is not None:
             return self._channel.rate_at(time_s)
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Send `size` bytes at `now_s` behind earlier ones; return packets: (arrival s, bytes)."""
+        """Send `size` bytes at `now_s`, behind all bytes sent before, and return when they arrive.
+
+        The result has (arrival time in seconds, bytes) of each packet of at most 1500 bytes.
+        """
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

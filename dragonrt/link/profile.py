@@ -86,9 +86,10 @@ class LinkProfile:
 
     @classmethod
     def load(cls, name: str) -> Self:
-        """Load the profile `name`, or the TOML file at that path. Raises LinkError.
+        """Load the link profile `name`, or the TOML file at that path. Raises LinkError.
 
-        The user's folder `profiles` comes before bundled ones. Paths in a file are relative to it.
+        A profile in the user's folder `profiles` replaces a bundled one of that name. Paths in a
+        TOML file are relative to its own folder.
         """
         own = OWN_PROFILES / f"{name}.toml"
         path = own if own.is_file() else bundled.link_path(name)
@@ -113,7 +114,7 @@ class LinkProfile:
     def models(
         self, side: Literal["device", "cloud"], seed: int = 0
     ) -> tuple[LinkModel, LinkModel]:
-        """Return a side's (outgoing, incoming) models; `seed` draws jitter and Markov rates."""
+        """Return a side's (outgoing, incoming) delay models; `seed` draws jitter, Markov rates."""
 
         def model(direction: Direction) -> LinkModel:
             return LinkModel(

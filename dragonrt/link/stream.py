@@ -26,7 +26,7 @@ TCP_INFO = struct.Struct("100xI52xI")
 
 
 class TlsError(LinkError):
-    """The other end is not trusted or has no TLS, or is remote and dialled without TLS or key."""
+    """A connection cannot be secured: TLS failed, or a remote address has neither TLS nor a key."""
 
 
 class Stream:
@@ -190,7 +190,7 @@ class TcpStream(BufferedStream, asyncio.Protocol):
 
     @override
     async def wait_closed(self) -> None:
-        """Wait for the end; abort if the last bytes are not taken within `Timeouts.close_s`."""
+        """Wait until the connection has ended; abort it if that takes over `Timeouts.close_s`."""
         try:
             async with asyncio.timeout(USUAL.close_s):
                 await self._closed.wait()

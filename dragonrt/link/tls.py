@@ -19,7 +19,11 @@ _MOST = 64 * 1024  # bytes that one `receive` returns
 def server_context(
     certificate: Path | None, private_key: Path | None, authority: Path | None = None
 ) -> ssl.SSLContext:
-    """Return a listener's TLS context; with an `authority`, clients need a certificate by it."""
+    """Return the TLS context of a listener that shows `certificate`; all three are PEM files.
+
+    With an `authority`, clients must show a certificate that it signed. Raises LinkError if a file
+    is unusable, or the certificate or its key is None.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     _load_certificate(context, certificate, private_key)

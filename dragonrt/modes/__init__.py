@@ -17,11 +17,10 @@ DEFAULT_MODE = DragonMode.settings.mode
 MODES: dict[str, ModeEntry[Any, Any]] = {
     each.name: each for each in (DragonMode(), SpeculativeMode(), FederatedMode(), SprinterMode())
 }
-"""The modes by their names."""
 
 
 def mode_entry(name: str) -> ModeEntry[Any, Any]:
-    """Return the ModeEntry of the mode `name`, such as dragon. Raises DragonError if unknown."""
+    """Return the factories and properties of the mode `name`. Raises DragonError if unknown."""
     entry = MODES.get(name)
     if entry is None:
         raise DragonError(
@@ -31,12 +30,12 @@ def mode_entry(name: str) -> ModeEntry[Any, Any]:
 
 
 def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
-    """Return the ModeEntry of the mode that these settings belong to."""
+    """Return the factories and properties (ModeEntry) of the mode that `settings` configure."""
     return MODES[settings.mode]
 
 
 def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
-    """Return the Question and the Settings of `mode` that options describe, given as `values`.
+    """Return the Question and the Settings of `mode`, made from a user's options.
 
     `values` maps names of fields of both classes to values; other fields get their defaults. Raises
     DragonError for a name that is no field, and for a value that its field does not permit.

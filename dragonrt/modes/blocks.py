@@ -27,8 +27,7 @@ from dragonrt.sampling.rules import SpeculativeRule, VerifyResult, speculative_r
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.statistics import acceptance, mean, milliseconds, share
 
-REMEMBERED_CONFIDENCES = 32
-"""Newest tokens of the answer whose confidences a controller may look at."""
+REMEMBERED_CONFIDENCES = 32  # of the newest tokens, for a controller
 
 
 def rule_and_codec(
@@ -40,15 +39,13 @@ def rule_and_codec(
     return rule, codec(settings.codec, resources.vocabulary, tokens_by_id=by_id)
 
 
-# The device.
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftedToken:
     """A drafted token of a block, with its distribution as the codec transmits it (`quantized`).
 
-    `q` is the distribution before the codec, float64 [V], or None if no controller needs it.
-    `threshold` is the threshold of codec C-SQS for this token, None with other codecs.
+    `q` is the distribution before the codec, float64 [V]. It is None unless a controller chooses
+    the length of blocks. `threshold` is the probability below which codec C-SQS dropped tokens from
+    this distribution, None with other codecs.
     """
 
     token: int
@@ -64,11 +61,12 @@ class DraftedToken:
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """What the device carries from block to block: C-SQS's threshold, and a controller's inputs.
+    """What the device keeps between blocks: C-SQS's threshold, and inputs of a length controller.
 
-    `threshold` is for the next token. `confidences` has the draft model's probabilities of the
-    newest tokens; `accepted` and `drafted` count the last block's accepted and compared drafts. No
-    field depends on drafts after a rejected one, whose steps are drafted again with the same noise.
+    `threshold` is for the next token, None with other codecs. `confidences` has the draft model's
+    probabilities of the newest tokens. `drafted` counts the last block's drafts up to the first
+    rejected one, `accepted` those accepted. No field depends on later drafts of that block, whose
+    steps are drafted again with the same noise.
     """
 
     threshold: ConformalThreshold | None = None
@@ -77,9 +75,10 @@ class BlockState:
     drafted: int = 0
 
     def state(self, next_confidence: float, rate: float) -> ControlState:
-        """Return what the controller knows before the next block, to choose its length.
+        """Return the input of the controller that chooses the length of the next block.
 
-        `next_confidence` is the top probability of the block's first token; `rate` is in bit/s.
+        `next_confidence` is the top probability of the block's first token, `rate` the uplink's
+        bandwidth in bit/s.
         """
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
@@ -134,22 +133,22 @@ class Block:
 
     @property
     def bits(self) -> int:
-        """The bits of the block's tokens and distributions together, by the papers' formulas."""
+        """The size of the block's tokens and distributions in bits, by formulas of QSV and SQS."""
         return sum(each.bits for each in self.tokens)
 
     @property
     def threshold(self) -> ConformalThreshold | None:
-        """The threshold of codec C-SQS for the next token of the block; None with other codecs."""
+        """C-SQS's limit, below which it drops the next token's probabilities; else None."""
         last = self.tokens[-1] if self.tokens else None
         if last is None or last.threshold is None:
             return self.start.threshold
         return last.threshold.after(last.quantized.dropped)
 
     def thresholds(self, accepted: int) -> list[tuple[int, float, float]]:
-        """Return (step, threshold β of codec C-SQS, mass dropped below β) of each decided token.
+        """Return (step, C-SQS's threshold β, probability dropped below β) of each decided token.
 
         A verdict decides the `accepted` drafts and one token more. If it accepts the whole block,
-        the last token has no draft, and gets the dropped mass of the draft before it.
+        the last token has no draft, and gets what the draft before it dropped. Empty without C-SQS.
         """
         moved = [
             (step, each.threshold, each.quantized.dropped)
@@ -181,20 +180,17 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What one result, verdict or Target changed in a Drafting, for the BlockDrafter that ran it.
+    """What a Drafting changed after a computed draft, or after a Verdict or Target of the cloud.
 
-    `decided` are the newly decided tokens; `block` is to be sent, unless None. If `cut`, drafts
-    were dropped, and replies to the blocks sent before are ignored. If a Target contradicted a
-    draft, `verdicts` has (drafts, accepted drafts, next token) of each block sent up to it.
+    `decided` are the newly decided tokens. The caller must send `block`, unless None. If `cut`,
+    drafts were dropped, and replies to blocks sent before must be ignored. If a Target contradicted
+    a draft, `verdicts` has (drafts, accepted drafts, next token) of each block sent up to it.
     """
 
     decided: tuple[Decided, ...] = ()
     block: Block | None = None
     cut: bool = False
     verdicts: tuple[tuple[int, int, int], ...] = ()
-
-
-# The cloud.
 
 
 @dataclass(slots=True)
@@ -221,9 +217,6 @@ class Uploads:
 
 
 Judged = VerifyResult | Uploads
-
-
-# Figures.
 
 
 def blocks(answer: AnswerCounts) -> dict[str, Any]:

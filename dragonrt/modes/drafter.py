@@ -27,18 +27,16 @@ from dragonrt.wire.reasons import End
 
 
 class Drafting(ABC):
-    """How a device drafts in one mode: the next computation, and the changes by each result.
+    """How a device drafts in one mode: it requests computations, and applies their results.
 
-    `prefix` has the `decided` tokens, then drafts; `sent` has blocks that await verdicts. Results
-    go to `take_draft`, or without a cloud to `decide_alone`; those for a cut prefix are dropped.
+    `prefix` has the `decided` tokens, then drafts; `sent` has blocks that await verdicts. A
+    BlockDrafter passes a result to `take_draft` or, without a cloud, to `decide_alone`. It drops
+    a result if the prefix that was read has been cut.
     """
 
-    hidden = False
-    """Whether drafting reads hidden states."""
-    controlled = False
-    """Whether blocks are planned by the uplink's rate."""
-    rate: Callable[[float], float] | None = None
-    """That rate in bit/s at a time, if it is known."""
+    hidden = False  # whether drafting reads hidden states
+    controlled = False  # whether blocks are planned by the uplink's rate
+    rate: Callable[[float], float] | None = None  # that rate in bit/s at a time, if it is known
 
     def __init__(self, question: Question) -> None:
         self.question = question
@@ -56,7 +54,7 @@ class Drafting(ABC):
         """Whether a draft can be computed now; if not, the cloud must send a message first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work of the next draft; `rate`, the uplink's bit/s, is for a controller."""
+        """Return the Work of the next draft; a block is planned by the uplink's `rate` in bit/s."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:
@@ -66,18 +64,24 @@ class Drafting(ABC):
 
     @abstractmethod
     def postprocess(self, rate: float) -> Postprocess:
-        """Return the function that drafts from a prediction; `rate` is the uplink's bit/s."""
+        """Return the function that drafts from a prediction at an uplink `rate` in bit/s."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
-        """Append what the Work of `work` drafted, `result`, to the prefix and the newest block."""
+        """Append `result`, the drafts computed by the Work of `work`; return what changed."""
 
     @abstractmethod
     def take_verdict(self, accepted: int, token: int) -> Advance:
-        """Decide `accepted` drafts of the oldest sent block, then `token`, or raise ModeError."""
+        """Decide `accepted` drafts of the oldest sent block, then `token`; return what changed.
+
+        Raises ModeError if the verdict does not fit what was drafted, or contradicts a decision.
+        """
 
     def take_target(self, step: int, prefix_hash: int, token: int) -> Advance:
-        """Decide `token`, which the cloud decoded at `step` without a block, or raise ModeError."""
+        """Decide `token`, which the cloud decoded at `step` without a block; return what changed.
+
+        Raises ModeError if `prefix_hash` is of another text, or if only verdicts may decide.
+        """
         raise ModeError("a Target has no place where verdicts decide alone")
 
     @abstractmethod
@@ -85,7 +89,7 @@ class Drafting(ABC):
         """Return the function that chooses the next token from a prediction without the cloud."""
 
     def decide_alone(self, result: int) -> Advance:
-        """Append `result`, a token chosen without the cloud, to the decided tokens; decide it."""
+        """Append `result`, a token chosen without the cloud, and decide it; return what changed."""
         self.prefix.append(result)
         return Advance(self.decide([Decided(result, None)]))
 

@@ -50,10 +50,11 @@ def message(
 
 @message(8, discloses=lambda message, marker: {"tokens": int(message.token not in marker)})
 class Target(SessionMessage, frozen=True):
-    """The decided token of `step`, after the prefix with that hash, and the side that decides next.
+    """The decided token of `step`, after the prefix with hash `prefix_hash`.
 
-    `time_us` and `echo_us` measure the round trip (see RoundTrip), or are 0. In mode "speculative"
-    the cloud decoded the token while no block waited.
+    `aggregator` is the side that decides the next step. `time_us` and `echo_us` measure the round
+    trip (see RoundTrip), or are 0. In mode "speculative" the cloud decoded the token while no block
+    waited.
     """
 
     step: Step
@@ -109,7 +110,7 @@ class Block(SessionMessage, frozen=True):
 
 @message(11, discloses=lambda message, marker: {"tokens": 1})
 class Verdict(SessionMessage, frozen=True):
-    """The cloud's answer to the Block of that round: `accepted` drafts, and the token after them.
+    """The cloud's answer to Block number `round`: it accepts `accepted` drafts; `token` is next.
 
     In mode "sprinter" a block has one draft; `token` is the draft if `accepted` is 1, else new.
     `verify_us` has the microseconds of the block's forward.
@@ -127,7 +128,7 @@ class Verdict(SessionMessage, frozen=True):
 
 @message(12, discloses=lambda message, marker: {"distributions": len(message.payloads)})
 class Upload(SessionMessage, frozen=True):
-    """A worker's answer to the Block of that round: its encoded distributions (SPEC 3).
+    """A worker's answer to Block number `round`: its encoded distributions (SPEC 3).
 
     There is one payload per drafted token and one for the token after them. `relevance` is the
     worker's side relevance h̃, `verify_us` the microseconds of the forward over the block.

@@ -64,12 +64,13 @@ class Prediction(Protocol):
     def kept(self) -> float:
         """The kept weight κ: the logarithm, at most 0, of the share of its weight this side keeps.
 
-        Documents that contradict a value (number, date, code or name) lose weight inside of it.
+        While the answer spells a value (number, date, code, name), contradicting documents count
+        less, and thereby their side.
         """
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        """The last hidden state [hidden size], averaged by `weights`. Only with `Span.hidden`."""
+        """The last hidden state [hidden size], rows averaged by `weights`, if `Span.hidden`."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
@@ -80,7 +81,7 @@ class Prediction(Protocol):
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return each file's leave-one-out evidence for `token` in bits; row n reads `files[n]`."""
+    """Return by how many bits each file makes `token` likelier; row n reads file `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -94,8 +95,8 @@ Postprocess = Callable[[Sequence[Prediction]], Any]
 class Span:
     """The prefixes of `tokens` after which to predict: those of length `first` up to all tokens.
 
-    `hashes[n]` is the prefix hash of the first n tokens. Both lists are copies. If `hidden`,
-    `Prediction.hidden` is needed, too.
+    `hashes[n]` is the prefix hash of the first n tokens. Both `tokens` and `hashes` are copies.
+    If `hidden`, `Prediction.hidden` is needed, too.
     """
 
     tokens: list[int]
@@ -111,7 +112,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """A computation that a mode wants: `postprocess` of the predictions along `span`, then `guess`.
+    """A computation that a mode wants: `postprocess`, applied to predictions by the model.
 
     Attributes:
         span: the prefixes to predict after; None if no model is needed.
@@ -241,8 +242,7 @@ class Mode:
     `ready`, this side has read the question; `finish` is why the answer is complete, or None.
     """
 
-    times_bandwidth = False
-    """Whether it decides by the bandwidth, so that timed bursts are worth their bytes."""
+    times_bandwidth = False  # whether bandwidth decides, so that timed bursts pay for their bytes
 
     def __init__(self) -> None:
         self.evidence = AnswerEvidence()

@@ -178,7 +178,7 @@ class Peered(Mode):
     @property
     @abstractmethod
     def owed(self) -> bool:
-        """Whether the next token can be decided as soon as the peer sends its message."""
+        """Whether the next token only lacks the peer's message; waiting for that has a timeout."""
 
     def part(self, now: float) -> None:
         """Drop drafts that await the peer, as its session is lost. By default do nothing."""

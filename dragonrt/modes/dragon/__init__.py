@@ -22,7 +22,7 @@ from dragonrt.traces.counts import AnswerCounts
 
 
 class DragonMode(ModeEntry[DragonSettings, DragonResources]):
-    """The ModeEntry of dragon, the default: both sides draft, and their distributions are mixed."""
+    """The factories and properties of mode dragon, in which both sides draft and are mixed."""
 
     settings = DragonSettings
     help = "both sides answer from their documents"

@@ -23,12 +23,9 @@ from dragonrt.sampling.rules import Candidate, expected_acceptance_algorithm1, s
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.events import Cause, TokenDecided, TokenRanked
 
-LIGHT_BYTES = 2048
-"""A payload of so many bytes lists so few tokens that it is mixed at once."""
-MIXED_AT_ONCE = 2**18
-"""Mixtures that one input may lead to, times the vocabulary: others are a Work."""
-REMEMBERED = 512
-"""Targets of undecided steps that are kept, by prefix hash."""
+LIGHT_BYTES = 2048  # a payload of so many bytes lists so few tokens that it is mixed at once
+MIXED_AT_ONCE = 2**18  # mixtures one input may lead to, times the vocabulary: others are a Work
+REMEMBERED = 512  # targets of undecided steps that are kept, by prefix hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +142,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Compute an undecided step's target token early, for drafting; None if that is slow."""
+        """Return the target token of an undecided step, to draft behind it. None: it is slow."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -160,10 +157,11 @@ class Decision:
     def compared(
         self, device: float | None, cloud: float | None, *, expected: bool = False
     ) -> None:
-        """Update each side's moving average in `acceptance` by a sample; None changes nothing.
+        """Update the moving averages in `acceptance` by a sample for each side, or None if unknown.
 
         A sample is 1 for an accepted and 0 for a rejected draft or, if `expected`, the probability
-        of acceptance. If `expected` differs from `DragonSetup.expects`, the call changes nothing.
+        of acceptance. Only one kind counts: the expected ones if `DragonSetup.expects`, else the
+        others.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):
@@ -201,9 +199,9 @@ class Decision:
 def ranked(
     count: int, token: int, own: SideDraft, theirs: SideDraft | None
 ) -> Sequence[TokenRanked]:
-    """Return one event: the probability of the decided `token`, and the `count` likeliest tokens.
+    """Return one trace event: probabilities of the decided `token` and the `count` likeliest ones.
 
-    They are those of the mixture or, without `theirs`, of `own`; () while a draft is not decoded.
+    All are of the mixture or, without `theirs`, of `own`. Empty if a draft is not decoded yet.
     """
     drafts = [own] if theirs is None else [own, theirs]
     known = [each.distribution for each in drafts if each.distribution is not None]

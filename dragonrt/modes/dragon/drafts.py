@@ -20,10 +20,8 @@ from dragonrt.wire.fields import U32, Finite, Payload, Step, Time, Token
 from dragonrt.wire.messages import Opened, SessionMessage, Working
 from dragonrt.wire.reasons import MessageError, Reason
 
-LARGEST_COEFFICIENT = 1e9
-"""Of such Coefficients: no side is that slow."""
-LARGEST_LOSS = 100.0
-"""Of a side's weight in a value, as a logarithm."""
+LARGEST_COEFFICIENT = 1e9  # of Coefficients: no side is that slow
+LARGEST_LOSS = 100.0  # of a side's weight in a value, as a logarithm
 
 
 @message(
@@ -70,9 +68,9 @@ class Draft(SessionMessage, frozen=True):
 
 @message(16, early=True, discloses=lambda message, marker: NOTHING)
 class Coefficients(SessionMessage, frozen=True):
-    """The sender's delay per draft: (k_a / k_b) · t + k_c seconds at step t (SPEC 1.4).
+    """The sender's delay per draft, as a line: (k_a / k_b) · t + k_c seconds at step t (SPEC 1.4).
 
-    With greedy placement each side sends them once a session, so both choose alike.
+    With greedy placement each side sends them once a session: both then choose one aggregator.
     """
 
     k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
@@ -86,14 +84,10 @@ ADMITTED: Final[Mapping[Side, tuple[type[SessionMessage], ...]]] = {
 }
 """All messages that a side accepts if the device keeps its drafts."""
 
-LONGEST_ENTRY = 8
-"""Bytes that no codec needs for a token: so drafts fill the memory with no more."""
-
-
+LONGEST_ENTRY = 8  # bytes that no codec needs for a token: so drafts fill the memory with no more
 PREFIXES_PER_STEP = 16
 """The newest drafts of a step that are kept. A side queues its own in the order of sending, and so
 drops those that the other side drops, and drafts them again if needed."""
-
 BYTES_PER_STEP = 512 * 1024
 """Payloads kept per step, too: of dense codecs over large vocabularies the newest draft alone."""
 
@@ -102,8 +96,8 @@ class DraftQueue:
     """One side's drafts of the undecided steps, looked up by step and prefix hash.
 
     Of each step it keeps the newest drafts, at most PREFIXES_PER_STEP with BYTES_PER_STEP together,
-    but at least one. `end` is the first undecided step plus `window`. A peer that follows the
-    protocol sends no draft of step `end` or later.
+    but at least one. `end` lies `window` steps beyond the first undecided step. A peer that follows
+    the protocol sends no draft of step `end` or later.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:
@@ -137,7 +131,7 @@ class DraftQueue:
         self.end = self._decided + self._window
 
     def keep(self, hashes: Collection[int]) -> None:
-        """Drop the drafts that follow no prefix of a text, whose prefix hashes are `hashes`."""
+        """Drop drafts of every step whose prefix hash is not in `hashes`, those of the text now."""
         for kept in self._drafts.values():
             for prefix_hash in kept.keys() - set(hashes):
                 del kept[prefix_hash]
@@ -158,14 +152,14 @@ class Transcript:
         self.length = length
 
     def place(self, step: int) -> tuple[int, int]:
-        """Return the peer's (step, prefix hash) of `step`, which is counted in this side's text.
+        """Return where `step` of this side's text is in the peer's text, as (step, prefix hash).
 
         The steps differ if tokens were withheld from the peer. Undecided tokens count as sent.
         """
         return step, self.prefix.hashes[step]
 
     def append(self, token: int, withheld: bool) -> range:
-        """Add a token, or the marker if `withheld` from the peer; return the peer's new steps."""
+        """Add a decided token, or the marker if `withheld`; return the steps new to the peer."""
         self.length += 1
         return range(self.length - 1, self.length)
 

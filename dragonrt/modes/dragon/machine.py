@@ -5,8 +5,8 @@ decisions. After each input it looks up both drafts of the next undecided step, 
 the target is not the drafted token, it cuts the drafted sequence and preempts the forward.
 
     the other side is   connected --left--> waiting or alone --joined--> connected
-    a step is decided   by both sides alike (aggregator both), or by the aggregator, whose Target
-                        carries the token and who aggregates next; alone, by the own draft
+    a step is decided   by both sides alike (aggregator both), by the aggregator, whose Target
+                        has the token and the next aggregator, or if alone, by the own draft
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Start from the offline delay per draft, if any, behind a prompt of `context` tokens."""
+        """Begin with the offline profile of delays, if any, behind `context` tokens of a prompt."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
@@ -65,7 +65,7 @@ class Placement:
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return `message`, which sends `draft` at `now`, with times if the placement uses them."""
+        """Return `draft`'s `message` with its delay and time `now`, if the placement uses them."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Record the times in a peer's message, got at `now`, if the placement uses times."""
+        """Record delay and round trip from a message got at `now`, if the placement uses them."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)
@@ -86,8 +86,8 @@ class Placement:
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
         """Choose the side that decides next; return (side, trace events, Target messages).
 
-        The Targets give the peer the decided tokens of its `new` steps. Returns None if `decided`
-        was decided alone, without a mixture.
+        The Targets send the decided tokens at the steps `new` of the peer's text. Returns None if
+        this side took `decided` alone, without a mixture.
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:

@@ -18,8 +18,7 @@ from dragonrt.modes.prefix import Lookup, extended
 from dragonrt.privacy.evidence import RowShares, SideDraft, likely
 from dragonrt.side import other
 
-BLOCK = 8
-"""Positions that one forward computes at most along the other side's tokens (SPEC 1.7)."""
+BLOCK = 8  # positions that one forward computes at most along the peer's tokens (SPEC 1.7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +98,8 @@ class Planner:
     def extend(self) -> None:
         """Append known drafts to the prefix while it is not longer than `limit` (SPEC 1.7).
 
-        A step that both sides drafted gets its target token if that is quick to compute, otherwise
-        this side's draft. The peer's draft alone is used if its acceptance is above this side's.
+        A step that both sides drafted gets its target token if that is quick, otherwise this side's
+        draft. A step that only the peer drafted gets that draft if the peer's acceptance is higher.
         """
         drafts, limit, prefix = self._drafts, self.limit, self._drafts.prefix
         side, rates = self._setup.side, self._decision.acceptance
@@ -129,7 +128,10 @@ class Planner:
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
-        """Queue and return the drafts `found` by a forward of `seconds` that fit the prefix now."""
+        """Queue the drafts `found` by a forward over `span`, unless they no longer fit the prefix.
+
+        Returns those queued, each with its part of the forward's `seconds` as its delay.
+        """
         prefix, last = self._drafts.prefix, len(span.tokens)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
         decode_s, self._has_read = seconds / len(found) if self._has_read else 0.0, True

@@ -159,13 +159,13 @@ class DragonSettings(Settings):
 
     @property
     def window(self) -> int:
-        """How many steps to keep the peer's drafts of: it may be twice `run_ahead` ahead."""
+        """For how many steps, from the first undecided one, the peer's drafts are kept."""
         return 2 * self.run_ahead + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonResources(Resources):
-    """What a side needs in mode dragon; `profile` is its measured delay per draft, or None."""
+    """A side's vocabulary size, timeouts and marker; `profile` is its delay per draft, or None."""
 
     profile: DecodeProfile | None = None
 
@@ -217,6 +217,6 @@ class DragonSetup:
 
     @property
     def expects(self) -> bool:
-        """Whether acceptance is averaged from DRAGON Eq. 5, not from counts of accepted drafts."""
+        """Whether acceptance averages expected values (DRAGON Eq. 5), not outcomes of drafts."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

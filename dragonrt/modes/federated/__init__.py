@@ -16,7 +16,7 @@ from dragonrt.traces.statistics import acceptance, milliseconds
 
 
 class FederatedMode(VerifiedMode[FederatedSettings, FederatedResources]):
-    """The ModeEntry of federated: a device drafts, and several workers' distributions are mixed."""
+    """The factories and properties of mode federated: a device drafts, several workers verify."""
 
     settings, judging = FederatedSettings, FederatedJudging
     help = "this side drafts blocks, and several workers verify them together"

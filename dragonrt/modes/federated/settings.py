@@ -65,6 +65,6 @@ class FederatedSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedResources(Resources):
-    """What a side needs in mode federated; `members` maps workers to mixture weights above 0."""
+    """A side's vocabulary size and timeouts; `members` maps workers to mixture weights above 0."""
 
     members: Mapping[str, float] = field(default_factory=dict)

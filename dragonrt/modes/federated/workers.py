@@ -84,7 +84,7 @@ class Worker:
 
     @property
     def silence(self) -> End:
-        """The reason to report for a missing upload: no reply, or how the session was lost."""
+        """Why the worker's upload is missing: it does not reply, or how its session was lost."""
         return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
     def gone(self) -> None:
@@ -99,7 +99,11 @@ class Worker:
 def attendance(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
-    """Return notices of workers newly `missing`, or back after being `absent` the round before."""
+    """Return notices for the user of workers that went missing, or came back, in a round.
+
+    `missing` names the workers without an upload in this round, `absent` those of the round before.
+    `step` is the first step that the round decides.
+    """
     notices = []
     for worker in workers:
         if worker.name in missing and worker.name not in absent:
@@ -116,14 +120,14 @@ def attendance(
 
 
 def longest_upload(code: Codec) -> int:
-    """Return the most bytes of an upload, by the wire's limit and the codec's bound on decoding."""
+    """Return the most bytes of an upload: the wire permits MAX_UPLOAD, the codec `code.longest`."""
     return min(code.longest, MAX_UPLOAD)
 
 
 class FederatedJudging(Judging):
-    """A worker's answers to blocks: its distributions, cut by the codec (SPECFED step 4).
+    """A worker's answers to blocks: its distributions, quantized by the codec (SPECFED step 4).
 
-    They are uploaded before any sampler. The coordinator applies the sampler to the mixture.
+    No sampler has changed them, as the coordinator applies the sampler to their mixture.
     """
 
     def __init__(
