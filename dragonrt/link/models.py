@@ -57,7 +57,7 @@ class MarkovChannel:
         return self._rate(int(time_s / self.rates.slot_s))
 
     def departure_s(self, ready_s: float, bits: float) -> float:
-        """Return when the last of `bits` has left, if the first may leave at `ready_s` seconds."""
+        """Return when, in seconds, the last of `bits` has left, if sending starts at `ready_s`."""
         slot, now_s = int(ready_s / self.rates.slot_s), ready_s
         while True:
             rate, end_s = self._rate(slot), (slot + 1) * self.rates.slot_s
@@ -109,12 +109,12 @@ class DeliveryTrace:
             )
 
     def time_s(self, opportunity: int) -> float:
-        """Return the time in seconds of an opportunity, numbered from 0 over all repetitions."""
+        """Return the time in seconds of a sending opportunity, numbered from 0 over all repeats."""
         lap, index = divmod(opportunity, len(self.times_ms))
         return (lap * self.times_ms[-1] + self.times_ms[index]) / 1000
 
     def first_from(self, time_s: float) -> int:
-        """Return the number of the first opportunity at or after `time_s`, over all repetitions."""
+        """Return the number of the first sending opportunity from `time_s` on, over all repeats."""
         period = self.times_ms[-1]
         lap, within = divmod(time_s * 1000, period)
         # A time computed as ms/1000 may be rounded up; a nanosecond is no delay.
@@ -140,7 +140,7 @@ class RttSeries:
             raise LinkError("an RTT series must not hold negative round-trip times")
 
     def one_way_s(self, time_s: float) -> float:
-        """Return half of the round-trip time at `time_s`, in seconds."""
+        """Return the one-way latency at `time_s` in seconds: half of the round-trip time then."""
         period = self.times_s[-1]
         within = time_s % period if period > 0 else 0.0
         return float(np.interp(within, self.times_s, self.rtts_s)) / 2

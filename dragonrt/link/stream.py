@@ -83,7 +83,7 @@ class Layer(Stream):
 
 
 class BufferedStream(Stream):
-    """Base of streams that buffer received bytes until `receive` is called, and define `drain`.
+    """Base of streams that keep received bytes until `receive` is called; it defines `drain`.
 
     A subclass passes `emptied`, called when all received bytes are read so that more may come.
     """

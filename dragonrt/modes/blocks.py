@@ -138,7 +138,7 @@ class Block:
 
     @property
     def threshold(self) -> ConformalThreshold | None:
-        """C-SQS's limit, below which it drops the next token's probabilities; else None."""
+        """The threshold below which C-SQS drops candidates of the next token; None without it."""
         last = self.tokens[-1] if self.tokens else None
         if last is None or last.threshold is None:
             return self.start.threshold

@@ -54,7 +54,7 @@ class Drafting(ABC):
         """Whether a draft can be computed now; if not, the cloud must send a message first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work of the next draft; a block is planned by the uplink's `rate` in bit/s."""
+        """Return the Work of the next draft; `rate` is the uplink's bit/s, for a controller."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:
@@ -64,7 +64,7 @@ class Drafting(ABC):
 
     @abstractmethod
     def postprocess(self, rate: float) -> Postprocess:
-        """Return the function that drafts from a prediction at an uplink `rate` in bit/s."""
+        """Return the function that turns a prediction into drafts; `rate` is the uplink's bit/s."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:

@@ -110,7 +110,7 @@ class Block(SessionMessage, frozen=True):
 
 @message(11, discloses=lambda message, marker: {"tokens": 1})
 class Verdict(SessionMessage, frozen=True):
-    """The cloud's answer to Block number `round`: it accepts `accepted` drafts; `token` is next.
+    """The cloud's answer to Block number `round`: it accepts `accepted` drafts; `token` follows.
 
     In mode "sprinter" a block has one draft; `token` is the draft if `accepted` is 1, else new.
     `verify_us` has the microseconds of the block's forward.

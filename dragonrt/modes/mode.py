@@ -58,7 +58,7 @@ class Prediction(Protocol):
 
     @property
     def relevance(self) -> float:
-        """The side relevance h̃: the log-sum-exp of documents' relevances. It sets the weight."""
+        """The side relevance h̃, the log-sum-exp of document relevances: the side's log-weight."""
 
     @property
     def kept(self) -> float:
@@ -236,10 +236,10 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 
 
 class Mode:
-    """Base class of the state machines: one side's part of one answer, a method for each input.
+    """Base class of the modes' state machines, each for one side's part of one answer.
 
-    They collect Effects. `evidence` has the bits by which documents made each token likelier. If
-    `ready`, this side has read the question; `finish` is why the answer is complete, or None.
+    `handle` maps inputs to Effects. `evidence` has by how many bits documents made tokens likelier.
+    If `ready`, this side has read the question; `finish` is why the answer is complete, or None.
     """
 
     times_bandwidth = False  # whether bandwidth decides, so that timed bursts pay for their bytes

@@ -22,7 +22,7 @@ from dragonrt.traces.counts import AnswerCounts
 
 
 class DragonMode(ModeEntry[DragonSettings, DragonResources]):
-    """The factories and properties of mode dragon, in which both sides draft and are mixed."""
+    """The factories and properties of mode dragon, which mixes the distributions of both sides."""
 
     settings = DragonSettings
     help = "both sides answer from their documents"

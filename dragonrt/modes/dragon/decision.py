@@ -30,7 +30,7 @@ REMEMBERED = 512  # targets of undecided steps that are kept, by prefix hash
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A decided token of dragon, its step's drafts if known, and their mixture if computed."""
+    """A token decided in mode dragon, its step's drafts if known, their mixture if computed."""
 
     step: int
     token: int
@@ -142,7 +142,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return the target token of an undecided step, to draft behind it. None: it is slow."""
+        """Return the target token of an undecided step, to draft behind it; None if slow."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -160,8 +160,8 @@ class Decision:
         """Update the moving averages in `acceptance` by a sample for each side, or None if unknown.
 
         A sample is 1 for an accepted and 0 for a rejected draft or, if `expected`, the probability
-        of acceptance. Only one kind counts: the expected ones if `DragonSetup.expects`, else the
-        others.
+        of acceptance. Calls whose `expected` is not `DragonSetup.expects` change nothing: an answer
+        uses only one kind of sample.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):

@@ -107,7 +107,7 @@ class DraftQueue:
         self._drafts: dict[int, dict[int, SideDraft]] = {}
 
     def put(self, draft: SideDraft) -> None:
-        """Add a draft unless its step is decided; drop the step's oldest drafts above a bound."""
+        """Add a draft unless its step is decided; drop the step's oldest drafts if too many."""
         if draft.step < self._decided:
             return
         kept = self._drafts.setdefault(draft.step, {})
@@ -131,7 +131,7 @@ class DraftQueue:
         self.end = self._decided + self._window
 
     def keep(self, hashes: Collection[int]) -> None:
-        """Drop drafts of every step whose prefix hash is not in `hashes`, those of the text now."""
+        """Drop the drafts whose prefix hash is not among `hashes`, those of the text's prefixes."""
         for kept in self._drafts.values():
             for prefix_hash in kept.keys() - set(hashes):
                 del kept[prefix_hash]

@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Begin with the offline profile of delays, if any, behind `context` tokens of a prompt."""
+        """Begin with the offline profile of draft delays, if any, after `context` prompt tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
@@ -65,7 +65,7 @@ class Placement:
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return `draft`'s `message` with its delay and time `now`, if the placement uses them."""
+        """Return `message`, sent at `now`, with `draft`'s delay and round-trip times if used."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Record delay and round trip from a message got at `now`, if the placement uses them."""
+        """Record the delay and round trip by a peer's message that came at `now`, if used."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)

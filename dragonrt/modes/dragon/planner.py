@@ -130,7 +130,7 @@ class Planner:
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
         """Queue the drafts `found` by a forward over `span`, unless they no longer fit the prefix.
 
-        Returns those queued, each with its part of the forward's `seconds` as its delay.
+        Returns those queued, each with a part of the forward's `seconds` as delay, 0 at first.
         """
         prefix, last = self._drafts.prefix, len(span.tokens)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.

@@ -120,7 +120,7 @@ def attendance(
 
 
 def longest_upload(code: Codec) -> int:
-    """Return the most bytes of an upload: the wire permits MAX_UPLOAD, the codec `code.longest`."""
+    """Return the most bytes of an upload: the lesser of the wire's limit and the codec's."""
     return min(code.longest, MAX_UPLOAD)
 
 
