@@ -34,7 +34,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Parse a rate, such as 10mbit (bit, kbit, mbit, gbit), into bit/s. LinkError, also for 0."""
+    """Parse a rate, such as 10mbit (bit to gbit), into bit/s. Raises LinkError, also for 0."""
     bandwidth = _parse(text, _BANDWIDTHS, "a bandwidth", "250kbit or 10mbit")
     if bandwidth == 0:
         raise LinkError(f"a bandwidth must be above 0, not {text!r}")

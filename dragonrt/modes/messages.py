@@ -52,9 +52,8 @@ def message(
 class Target(SessionMessage, frozen=True):
     """The decided token of `step`, after the prefix with hash `prefix_hash`.
 
-    `aggregator` is the side that decides the next step. `time_us` and `echo_us` measure the round
-    trip (see RoundTrip), or are 0. In mode "speculative" the cloud decoded the token while no block
-    waited.
+    The side `aggregator` decides next. `time_us` and `echo_us` measure the round trip (see
+    RoundTrip), or are 0. In mode "speculative" the cloud decoded the token while no block waited.
     """
 
     step: Step

@@ -64,8 +64,8 @@ class Prediction(Protocol):
     def kept(self) -> float:
         """The kept weight κ: the logarithm, at most 0, of the share of its weight this side keeps.
 
-        While the answer spells a value (number, date, code, name), contradicting documents count
-        less, and thereby their side.
+        While the answer spells a value (number, date, code, name), documents that contradict it
+        lose weight.
         """
 
     @property

@@ -65,7 +65,7 @@ class Placement:
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return `message`, sent at `now`, with `draft`'s delay and round-trip times if used."""
+        """Return `message` with `draft`'s delay and sending times, if the placement uses times."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Record the delay and round trip by a peer's message that came at `now`, if used."""
+        """Record the delay and round trip in a peer's message, if the placement uses times."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)

@@ -130,7 +130,7 @@ class Planner:
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
         """Queue the drafts `found` by a forward over `span`, unless they no longer fit the prefix.
 
-        Returns those queued, each with a part of the forward's `seconds` as delay, 0 at first.
+        Returns those queued. Their delay is an equal share of `seconds`, 0 for the first forward.
         """
         prefix, last = self._drafts.prefix, len(span.tokens)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.
