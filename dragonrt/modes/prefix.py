@@ -13,7 +13,7 @@ LOW_BITS = 0xFFFFFFFF
 
 
 def start_hash(seed: int) -> int:
-    """Return the prefix hash of the empty answer to a question with this seed."""
+    """Return the hash of an answer's empty prefix, to begin with; `seed` is the question's."""
     name = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8)
     return int.from_bytes(name.digest(), "little")
 
@@ -77,10 +77,11 @@ ROWS = 4
 
 
 class Lookup:
-    """Prompt lookup: finds an answer's newest tokens elsewhere, and returns what follows there.
+    """Drafts without a model: finds an answer's newest tokens elsewhere, and copies what follows.
 
-    The longest match wins; of equal ones the newest in the answer, then the first in `texts`. The
-    more `rows` (documents) a forward computes in one batch, the shorter are the guesses.
+    It searches the answer and the tokens of `texts` (documents, the question). The longest match
+    wins, then the answer's newest, then the first in `texts`. `rows` is how many documents a
+    forward reads at once: the more there are, the shorter are the guesses.
     """
 
     def __init__(self, texts: Iterable[Sequence[int]] = (), rows: int = 1) -> None:
@@ -91,7 +92,10 @@ class Lookup:
                 self._places.setdefault(token, []).append((text, end))
 
     def find(self, tokens: Sequence[int]) -> tuple[int, Sequence[int]]:
-        """Return (count of newest `tokens` found elsewhere, all tokens behind them); or (0, ())."""
+        """Return the longest match for the end of `tokens`: its length, and all tokens after it.
+
+        The length is at most LONGEST_MATCH tokens. Without a match the result is (0, ()).
+        """
         newest = tokens[-1] if tokens else None
         ends = range(len(tokens) - 1, 0, -1)
         places = [(tokens, end) for end in ends if tokens[end - 1] == newest]
@@ -102,9 +106,9 @@ class Lookup:
         return longest, text[end:]
 
     def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
-        """Return up to `room` tokens that may follow `tokens`, for the next forward to read, too.
+        """Return up to `room` tokens that may follow `tokens`; [] if fewer than LEAST_MATCH match.
 
-        The guess ends before a stop token. Its length times the documents is limited by ROWS.
+        The next forward reads them after `tokens`, to check them. They end before a stop token.
         """
         matched, following = self.find(tokens)
         if matched < LEAST_MATCH:

@@ -32,10 +32,11 @@ GREEDY = Sampler(temperature=0.0)
 class Question:
     """A question after a conversation, and the settings of its answer.
 
-    `accepted` are the decided tokens of a resumed answer. `shown` has the newest answers of
-    `history` as the cloud may read them. `relevance_floor` is the least cosine of a document; None:
-    the mode's. With `chunk`, only that chunk of `document` is read, from 0. With `top_logprobs` n,
-    each token has its probability and the n likeliest. Raises SettingError for values out of range.
+    `accepted` are tokens decided before the answer resumes. The cloud reads the texts `shown` in
+    place of the newest answers in `history`. Documents with a cosine under `relevance_floor` are
+    skipped; None is the mode's default. With `chunk`, only that chunk of `document` (from 0) is
+    read. `top_logprobs` n adds each token's probability and the n likeliest. Raises SettingError
+    for values out of range.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)
@@ -104,7 +105,7 @@ class Question:
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
         """Return the question to send to a peer, to resume after the decided tokens `accepted`.
 
-        `self.shown` replaces the last answers of the history; `mark`, if given, the earlier ones.
+        In its history, `self.shown` replaces the newest answers; `mark`, if given, the older ones.
         """
         answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)

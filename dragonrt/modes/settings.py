@@ -1,7 +1,6 @@
 """The contract of the four modes: base classes of their settings, resources and ModeEntry.
 
-Each mode has a frozen dataclass of settings, from which options, settings files, the wire's Open,
-traces and `--json` are derived. The class raises DragonError if fields contradict each other.
+Options, settings files, the wire's Open, traces and `--json` derive from a mode's settings class.
 """
 
 from abc import ABC, abstractmethod
@@ -48,7 +47,7 @@ class Settings:
 
     @property
     def late(self) -> bool:
-        """Whether the device reads the question only in its first forward, not before it drafts."""
+        """Whether the device reads the prompt only with its first forward, as drafts need none."""
         return False
 
     @property
@@ -58,7 +57,7 @@ class Settings:
 
     @property
     def weighs(self) -> str:
-        """The option that weighs workers, such as "weights relevance"; "" if users give weights."""
+        """The option that sets workers' weights, for error texts; "" if the user gives them."""
         return ""
 
     @property
@@ -78,7 +77,7 @@ class Settings:
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """(Seconds per tick, n) of the constant rate of frames, for n, 2n, … ticks; 0 s: none."""
+        """(s, n): a frame leaves every s seconds, a multiple of n frames in all; s = 0: never."""
         return 0.0, 0
 
     @property
@@ -98,18 +97,21 @@ class Settings:
 
     @property
     def levels(self) -> "Sequence[Settings]":
-        """These settings, then a copy for each stricter disclosure level that they permit."""
+        """These settings, then a copy per stricter disclosure level that a question may ask for."""
         return (self,)
 
 
 def check_codec(name: str, *, because: str = "") -> None:
-    """Raise DragonError for an unknown codec or, if `because` says why, one that sends ids only."""
+    """Raise DragonError if codec `name` is unknown or, given a reason, sends no distributions.
+
+    `because` says in the error why a mode needs distributions; it is "" if the mode does not.
+    """
     if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
 
 
 def check_verifies(name: str, code: str) -> None:
-    """Raise DragonError if rule `name` verifies by distributions, and codec `code` sends none."""
+    """Raise DragonError if rule `name` needs drafts' distributions, and codec `code` sends none."""
     check_codec(code)
     sends = codec(code, 2).sends_distributions
     if speculative_rule(name, Noise(0), Sampler()).sends_distributions and not sends:
@@ -126,10 +128,10 @@ UNREAD = (
 
 
 class Host(Protocol):
-    """The interface of a side (device or cloud) from which a mode prepares its Resources.
+    """The interface of a device or cloud, from which `ModeEntry.prepare` makes its Resources.
 
-    The cloud receives the tokens `marker` instead of withheld tokens. `profile` is the side's
-    delay per draft, measured offline, or None.
+    The cloud receives the tokens `marker` instead of withheld tokens. `profile` has the seconds
+    that this side's model takes per draft, measured before; None if they were not measured.
     """
 
     @property
@@ -177,7 +179,7 @@ class Resources:
 
     @classmethod
     def of(cls, host: Host, **own: Any) -> Self:
-        """Return resources with the host's values for any mode and the `own` fields of this one."""
+        """Return a mode's Resources: the common fields from `host`, and the mode's `own` fields."""
         return cls(vocabulary=host.vocabulary, timeouts=host.timeouts, marker=host.marker, **own)
 
 
@@ -218,9 +220,10 @@ class ModeEntry(ABC, Generic[S, R]):
 
     @abstractmethod
     def prepare(self, host: Host, others: Mapping[str, Counterpart], settings: S) -> R:
-        """Return the Resources of `host` for its answers; `others` are its peers, none on a cloud.
+        """Return the Resources of `host`, with which `device` or `cloud` begins an answer.
 
-        Raises DragonError for parts that do not fit the models.
+        `others` has a device's peers by name, nothing on a cloud. Raises DragonError if a
+        controller or verifier does not fit the models, or a needed peer is not connected.
         """
 
     def check(self, settings: S, model: str) -> None:
@@ -228,7 +231,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return `resources` for the next answer; a mode may change them by this answer's trace."""
+        """Return `resources` for the device's next answer, after an answer with trace `records`."""
         return resources
 
     @abstractmethod

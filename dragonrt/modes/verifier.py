@@ -3,10 +3,9 @@
     block --follows the text--> read --its tokens--> one forward --verified--> Verdict or Upload
     no block waits --tokens decoded--> Target
 
-Blocks wait in a bounded inbox and are answered in order. A block that was drafted after a token
-that an earlier answer rejected is dropped without an answer. If the mode permits, the cloud decodes
-by itself while no block waits, also along tokens of prompt lookup. A block that arrives later is
-compared with the decoded tokens first, and dropped if they contradict its drafts.
+Blocks wait in a bounded inbox and are answered in order: by a Verdict (accepted drafts, next token)
+or a worker's Uploads (distributions). If the mode permits, the cloud decodes while no block waits,
+and sends a Target with each token. Blocks that contradict the decided tokens are not answered.
 """
 
 from abc import ABC, abstractmethod
@@ -69,14 +68,14 @@ class Judging(ABC):
 
     @abstractmethod
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
-        """Return a VerifyResult or Uploads; `predictions[n]` is for the step `block.step + n`.
+        """Return the answer to a block: a VerifyResult or, in mode federated, Uploads.
 
-        A VerifyResult continues the text by the accepted tokens and its token. After Uploads the
-        text continues by the tokens that the next block lists as decided.
+        `predictions[n]` is this side's for the step `block.step + n`. A VerifyResult decides the
+        accepted tokens and one more. After Uploads, the device's next block has the decided tokens.
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:
-        """Return the token that the cloud chooses at `step` while no block waits, if `decodes`."""
+        """Return the cloud's token at `step`, where a cloud decodes while no block waits."""
         raise NotImplementedError
 
 
@@ -100,10 +99,7 @@ class _Found:
 
 
 class BlockVerifier(Mode):
-    """The Mode of a cloud: verifies a device's blocks one by one, as its Judging says.
-
-    If the Judging `decodes`, a block's payload is decoded on the event loop, so it must be short.
-    """
+    """The Mode (state machine of an answer) of a cloud that verifies a device's blocks in order."""
 
     def __init__(self, judging: Judging, question: Question, resources: Resources) -> None:
         super().__init__()
@@ -380,7 +376,7 @@ class BlockVerifier(Mode):
 
 
 class VerifiedMode(ModeEntry[S, R]):
-    """A ModeEntry whose cloud verifies the device's blocks; `judging` makes an answer's Judging."""
+    """A ModeEntry whose cloud verifies the device's blocks by the Judging that `judging` makes."""
 
     judging: Callable[[Question, S, R], Judging]
 

@@ -48,9 +48,9 @@ class _Drafted:
 class SpeculativeDrafting(Drafting):
     """Drafts blocks with the device's model; several blocks may await verdicts at once.
 
-    Behind a sent block the prefix has a guess of the token that the cloud will add, then the next
-    block. A verdict that contradicts the guess cuts the prefix to the decided tokens and restores
-    the BlockState there. The controller or the settings choose where a block ends.
+    The cloud adds a token to each accepted block. The device guesses it and drafts the next block
+    behind the guess. After a rejected draft or a wrong guess, it drafts again from the decided
+    tokens, in the state of that step. A controller or the settings choose where a block ends.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class LookupDrafting(SpeculativeDrafting):
 
 
 class SpeculativeJudging(Judging):
-    """Verifies a block on the cloud by the speculative rule, and adds the token after the block."""
+    """Verifies a block on the cloud by the rule in the settings, and adds the token after it."""
 
     def __init__(
         self, question: Question, settings: SpeculativeSettings, resources: SpeculativeResources

@@ -22,11 +22,11 @@ DraftSource = Literal["model", "lookup"]
 class SpeculativeSettings(Settings):
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
-    A block has `block_tokens` tokens, or what `controller` chooses; it ends earlier if one token
-    more would take it over `budget` bits. With `pipelined` the next blocks are drafted and sent as
-    if those before them were accepted. With `cloud_decodes` the cloud decodes while no block waits,
-    if the codec sends no distributions. C-SQS moves its threshold at `learning_rate` η towards
-    a dropped mass of `target` α; a `horizon` of T tokens divides both by √T (SQS A.3).
+    A block has `block_tokens` tokens, or as many as `controller` chooses. It ends before a token
+    that would take it over `budget` bits. With `pipelined`, blocks are sent before the verdicts on
+    earlier blocks. With `cloud_decodes`, and a codec without distributions, the cloud decodes while
+    no block waits. Codec C-SQS drops probabilities below a threshold, moved in steps by
+    `learning_rate` to drop the mass `target`; a `horizon` of T tokens divides both by √T (SQS A.3).
     """
 
     mode: ClassVar[str] = "speculative"
@@ -87,14 +87,10 @@ class SpeculativeSettings(Settings):
 
     @property
     def length(self) -> int:
-        """The number of tokens of a block, unless a controller chooses it.
-
-        At 100 ms round trip and acceptances from 0.5 to 0.95 the defaults of `length` and
-        `outstanding` are within a few per cent of the fastest of 1 to 16 tokens and 1 to 8 blocks.
-        """
+        """The number of tokens of a block, unless a controller chooses it."""
         if self.block_tokens is not None:
             return self.block_tokens
-        return 4 if self.pipelined else 8
+        return 4 if self.pipelined else 8  # near the fastest at 100 ms round trip
 
     @property
     def outstanding(self) -> int:

@@ -1,21 +1,17 @@
 """Find the sources of an answer, and check the numbers and codes in it. All functions are pure.
 
 The evidence of a file is how many bits (log2 of a probability ratio) likelier the file made the
-answer's tokens (SPEC 1.10). A file is a source if its evidence is at least FEWEST_BITS, and at
-least LEAST_SHARE of the largest evidence of a file. Two files with the same content have little
-evidence each; then the file with the most is the source. The sentence of a source is its sentence
-that shares the most words with the answer, then with the question.
+answer's tokens (SPEC 1.10). A source has at least FEWEST_BITS and LEAST_SHARE of the largest
+evidence. Two equal files have little evidence each; then the file with the most is the source.
 
 A small model may copy a code in part, such as "plum-39" of plum-otter-39. So codes are compared as
-whole tokens. A token is a run of letters and digits; some characters connect two runs: one of - / _
-+ & # @ always, a point or colon between digits, a comma that groups three digits, and a point in an
-e-mail address. A token is a code if it has a digit, is an e-mail address, or is of capitals with a
-hyphen. Before comparison, numbers lose grouping (1,250: 1250), units (75mg: 75), st, nd, rd and th.
+whole tokens: runs of letters and digits that characters such as - / _ @ connect. A token is a code
+if it has a digit, is an e-mail address, or is of capitals with a hyphen. Before comparison, numbers
+lose grouping (1,250: 1250), units (75mg: 75), st, nd, rd and th.
 
-A mark connects a word of the answer with the source that has the most evidence for the word: the
-sum over the word's tokens, at least FEWEST_WORD_BITS. The evidence of another side is known only
-for all of its documents together, or not at all, and two equal files have little evidence each. So
-every source has at least FEWEST_WORD_BITS for a word that its sentence contains.
+A mark connects a word of the answer with the source that has the most evidence for the word's
+tokens, at least FEWEST_WORD_BITS. The evidence of another side is known for all its documents
+together, or not at all. So each word in a source's sentence counts as FEWEST_WORD_BITS at least.
 """
 
 import re
@@ -91,7 +87,7 @@ def cited(
 def attribution(
     passages: Sequence[Passage], evidence: AnswerEvidence, answer: str, question: str
 ) -> Attribution:
-    """Return, as a message, an answer's sources and its codes that no passage or question has."""
+    """Return a cloud's message on an answer: its sources, and its codes that no text read has."""
     sources = cited(passages, evidence.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
@@ -120,7 +116,7 @@ def disagreements(
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:
-    """Return pairs (number, documents' value), in one list, that an Attribution has room for."""
+    """Return, flat, those pairs (number, documents' value) of `values` that fit an Attribution."""
     pairs = zip(values[::2], values[1::2], strict=True)
     fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
@@ -156,7 +152,10 @@ def is_refusal(answer: str, refusal: str) -> bool:
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
-    """Return the sentence with most words of `answer` (ties: `question`), and its share of them."""
+    """Return the sentence in `read` with the most words of `answer`, and its share of those words.
+
+    If several have as many, the words of `question` decide. Without sentences: ("", 0.0).
+    """
     wanted, asked = content(answer), content(question)
     found = [each for text in read for each in _sentences(text)]
 
@@ -271,8 +270,8 @@ def marks(
 ) -> list[Mark]:
     """Return the marks of an answer, in order: which of its words come from which source.
 
-    `sources` come from `named`. `evidence` has the bits by which each file made a token likelier.
-    Neighbouring words with the same source share a mark, even across words of up to three letters.
+    `pieces` are the answer's text, `sources` the result of `named`. `evidence` has by how many bits
+    each file made each token likelier. Neighbouring words with the same source share a mark.
     """
     text, places = "", list[tuple[int, int, TokenDecided]]()
     for piece, event in pieces:

@@ -44,14 +44,13 @@ def opening(
 
 @dataclass(eq=False)
 class AnswerSession(Session):
-    """One other side in an answer, from `Driver.add`, and the session with it, if one is open.
+    """Another side that takes part in an answer, made by `Driver.add`, and the session with it.
 
-    On a device, `connector` replaces a lost connection; a cloud has none. `gone` is set when the
-    device must open a new session, after `retry_s` seconds if the other side was busy. Once `over`,
-    a device ignores messages and opens no session. `weights` is the fingerprint of the other side's
-    model, `attribution` the sources that it sent. When the device has reported the end of the
-    answer to a cloud, `concluded` is the connection that awaits the cloud's sources. `rtt_s` is the
-    largest round trip among ended sessions. `lets_out` returns whether a message may be sent.
+    On a device, `connector` replaces a lost connection. `gone` is set when a new session must be
+    opened, after `retry_s` seconds if the other side was busy. Once `over`, messages are ignored.
+    `weights` is the fingerprint of the other side's model, `attribution` the sources that it sent.
+    On a cloud, `concluded` is the connection of a device that awaits sources after the answer.
+    `rtt_s` is the largest round trip of sessions. `lets_out` returns whether to send a message.
     """
 
     name: str
@@ -178,7 +177,7 @@ class AnswerSession(Session):
         self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
-        """As a cloud, close a session that the device concluded, with any sources `found`."""
+        """As a cloud, close a session that the device concluded, with sources `found`, if any."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None
@@ -250,7 +249,10 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Await `preparation`, calling `working` every `probe_s`. None: the answer ended before."""
+        """Await `preparation`; return its result, or None if the answer ended first.
+
+        Meanwhile `working` is called every `probe_s` seconds: a cloud reports that it is alive.
+        """
         preparing = asyncio.ensure_future(preparation)
         tasks = (preparing, asyncio.ensure_future(self.over.wait()))
         wait_s, first = self.timeouts.probe_s if working else None, asyncio.FIRST_COMPLETED

@@ -67,7 +67,7 @@ class PrefillResult:
     """What `Prefiller.prepare` returns: a session for forwards, the passages, and seconds spent.
 
     `evidence` is a hash of passages and relevances. `other_values` takes an answer's tokens, and
-    returns pairs in one flat tuple: a number that all documents contradict, and their number.
+    returns each of its numbers that all documents contradict, followed by the documents' number.
     """
 
     context: BackendSession
@@ -97,8 +97,8 @@ class Prefiller(Host, Protocol):
     ) -> PrefillResult:
         """Retrieve documents for a question, and prefill the model with documents and question.
 
-        With `verifies`, one forward reads a whole block of drafts, even if that changes rounding.
-        With `late`, the prompt waits for the first forward. Fair shares count tokens by `client`.
+        With `verifies`, one forward reads a whole block of drafts, even if that rounds differently.
+        With `late`, the first forward reads the prompt. Fair shares of the model are per `client`.
         """
 
 
@@ -171,10 +171,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return flat pairs: a number of an answer that all documents contradict, and their number.
+        """Return each number of an answer that all documents contradict, then the documents' own.
 
-        The model decodes the documents' number greedily (SPEC 5). If that has a probability below
-        VALUE_PROBABILITY, the pair is dropped. `by` finds the numbers among the answer's tokens.
+        `text` has the answer's tokens, among which `by` finds the numbers. The model decodes the
+        documents' number greedily (SPEC 5). Below VALUE_PROBABILITY, both numbers are dropped.
         """
         found: list[str] = []
         hashes = extended([self._start], text)

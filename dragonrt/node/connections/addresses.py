@@ -91,7 +91,7 @@ class Address:
             )
 
     def around(self, stream: Stream, side: Side) -> Stream:
-        """Wrap the stream of a connection in the emulated link and encryption of this address."""
+        """Wrap a stream, on `side`, in the emulated link and the encryption of this address."""
         link = self.emulate(stream) if self.emulate is not None else stream
         key, dials = self.key, side == "device"
         return link if key is None else EncryptedStream(link, key, dials=dials)
@@ -120,7 +120,7 @@ class LinkSettings:
     )
 
     def emulate(self, side: Side) -> Callable[[Stream], Stream] | None:
-        """Return a function that wraps a stream in the emulated link; None if no link is set."""
+        """Return a function that wraps streams of `side` in the emulated link; None if unset."""
         if self.link is None:
             return None
         if re.match(r"-?[\d.]+ *(us|ms|s|min)$", self.link):

@@ -2,8 +2,7 @@
 
 A refusal includes a retry time. Few questions of one device are read at a time, so that other
 devices do not wait for them. Unauthenticated connections are limited in number and time, per source
-address and in total. A new connection is always accepted: if there is no place, the oldest
-connection that has sent nothing is dropped, or else the oldest.
+address and in total. If full, a new one replaces the oldest that has sent nothing, or the oldest.
 """
 
 import asyncio
@@ -60,14 +59,14 @@ USUAL_LIMITS: CloudLimits = CloudLimits()
 
 
 class Bucket:
-    """A token bucket for rate limits, with `size` tokens at most and at first."""
+    """A token bucket for rate limits: `size` tokens at most and at first, refilled `per_second`."""
 
     def __init__(self, per_second: float, size: float, now: float) -> None:
         self._per_second, self._size = per_second, size
         self._tokens, self._filled_s = size, now
 
     def take(self, now: float) -> float:
-        """Take a token and return 0.0; if there is none, return the seconds until there is one."""
+        """Take a token and return 0.0, or return the seconds from `now` until there is one."""
         more = self._per_second * (now - self._filled_s)
         self._tokens, self._filled_s = min(self._size, self._tokens + more), now
         if self._tokens < 1.0:

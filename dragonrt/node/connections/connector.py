@@ -31,7 +31,7 @@ class Connector:
     """Keeps one other side connected: `run` calls `dial` to make a Peer whenever there is none.
 
     `on_notice` gets a notice when the connection to the side named `who` is lost, back, or refused
-    for a new reason. `connections` counts them so far. `absence` says why there is none now, or "".
+    for a new reason. `connections` counts connections so far; `absence` is why none is live, or "".
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """Before a disconnection, wait until constant-rate ticks have ended (`idle_s` at most)."""
+        """Wait before disconnecting until constant-rate frames have ended, for `idle_s` at most."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)

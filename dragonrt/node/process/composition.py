@@ -92,9 +92,9 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index a side's new and changed documents; return a report, None without. Raises DragonError.
+    """Index a side's changed documents; return a report, None if it has none. Raises DragonError.
 
-    If `on_portion`, called when more chunks are searchable, returns False, the update ends early.
+    `on_portion` gets a report when more chunks are searchable; if it returns False, updating ends.
     """
     directory = index_directory(settings)
     if directory is None or not settings.documents:
@@ -115,7 +115,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Open a side's index as a Library (None: no documents); `left` says what is not indexed."""
+    """Open a side's index as a Library, None if it has none; `left` describes unindexed files."""
     directory = index_directory(settings)
     if directory is None:
         return None
