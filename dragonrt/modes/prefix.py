@@ -13,7 +13,7 @@ LOW_BITS = 0xFFFFFFFF
 
 
 def start_hash(seed: int) -> int:
-    """Return the hash of an answer's empty prefix, to begin with; `seed` is the question's."""
+    """Return the prefix hash of an answer without tokens yet, made from the question's `seed`."""
     name = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8)
     return int.from_bytes(name.digest(), "little")
 

@@ -32,11 +32,10 @@ GREEDY = Sampler(temperature=0.0)
 class Question:
     """A question after a conversation, and the settings of its answer.
 
-    `accepted` are tokens decided before the answer resumes. The cloud reads the texts `shown` in
-    place of the newest answers in `history`. Documents with a cosine under `relevance_floor` are
-    skipped; None is the mode's default. With `chunk`, only that chunk of `document` (from 0) is
-    read. `top_logprobs` n adds each token's probability and the n likeliest. Raises SettingError
-    for values out of range.
+    `accepted` are tokens decided before the answer resumes. The cloud reads `shown` instead of the
+    newest answers of `history`. Documents whose cosine is under `relevance_floor` are skipped; None
+    is the mode's default. With `chunk`, only that chunk of `document` (from 0) is read. With
+    `top_logprobs` n, tokens have probabilities and n alternatives. Raises SettingError if invalid.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)

@@ -47,7 +47,7 @@ class Settings:
 
     @property
     def late(self) -> bool:
-        """Whether the device reads the prompt only with its first forward, as drafts need none."""
+        """Whether the device reads the prompt in its first forward, as its drafts need no model."""
         return False
 
     @property

@@ -75,7 +75,7 @@ class Judging(ABC):
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:
-        """Return the cloud's token at `step`, where a cloud decodes while no block waits."""
+        """Choose the token at `step`, on a cloud that decodes by itself while no block waits."""
         raise NotImplementedError
 
 

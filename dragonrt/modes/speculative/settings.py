@@ -25,8 +25,8 @@ class SpeculativeSettings(Settings):
     A block has `block_tokens` tokens, or as many as `controller` chooses. It ends before a token
     that would take it over `budget` bits. With `pipelined`, blocks are sent before the verdicts on
     earlier blocks. With `cloud_decodes`, and a codec without distributions, the cloud decodes while
-    no block waits. Codec C-SQS drops probabilities below a threshold, moved in steps by
-    `learning_rate` to drop the mass `target`; a `horizon` of T tokens divides both by √T (SQS A.3).
+    no block waits. Codec C-SQS drops probabilities below a threshold, moved by `learning_rate`
+    towards a dropped mass of `target`; a `horizon` of T tokens divides both by √T (SQS A.3).
     """
 
     mode: ClassVar[str] = "speculative"

@@ -87,7 +87,7 @@ def cited(
 def attribution(
     passages: Sequence[Passage], evidence: AnswerEvidence, answer: str, question: str
 ) -> Attribution:
-    """Return a cloud's message on an answer: its sources, and its codes that no text read has."""
+    """Return a cloud's message with an answer's sources, and codes in no passage or question."""
     sources = cited(passages, evidence.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
