@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from dragonrt.wire.connection import Connection
 
-ENOUGH_BYTES = 16 * 1024
-"""Fewer queued bytes than this allow further sends."""
+ENOUGH_BYTES = 16 * 1024  # fewer queued bytes than this allow further sends
 
 
 class ConstantRate:

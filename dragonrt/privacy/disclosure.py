@@ -119,8 +119,7 @@ class Door:
         return found if named == found.tokens and told == [*tokens] else None
 
 
-_TEXTS: Final = ("history", "prompt", "instructions")
-"""The texts of a question."""
+_TEXTS: Final = ("history", "prompt", "instructions")  # the texts of a question
 
 
 MARKER = " …"

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from dragonrt.distributions import Distribution
 from dragonrt.distributions.distribution import FEW
 
-MOST_BITS = 20.0
-"""The most bits of one token, as when a codec dropped the cloud's probability."""
-LEAST = 1e-4
-"""Tokens with a smaller probability are not kept: no file made them likely."""
+MOST_BITS = 20.0  # the most bits of one token, as when a codec dropped the cloud's probability
+LEAST = 1e-4  # tokens with a smaller probability are not kept: no file made them likely
 
 
 def evidence_bits(p: float, q: float) -> float:
@@ -29,7 +27,11 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the token ids that RowShares keeps: all of up to 16, else above 1e-4 or p(`token`)."""
+    """Return the ids of the tokens for which RowShares keeps what each document contributes.
+
+    They are all tokens that `p` lists if these are at most 16, else those with a probability of at
+    least 1e-4, or of at least that of `token` if it is smaller.
+    """
     if p.ids.size <= FEW:
         return p.ids
     return p.ids[p.probabilities >= min(LEAST, p.probability(token))]
@@ -40,7 +42,7 @@ class RowShares:
     """What each batch row, which reads one document, adds to its side's next-token distribution.
 
     Row n reads a document of file number `files[n]` and has the weight `weights[n]`. `shares[n, k]`
-    is this weight times the row's probability of the token `tokens[k]`. `tokens` increases.
+    is this weight times the row's probability of the token `tokens[k]`; `tokens` is sorted.
     """
 
     files: Sequence[int]
@@ -106,8 +108,9 @@ class Mixed:
     Attributes:
         p, q: the token's probability in the mixture, and in the cloud's distribution alone.
         share: the fraction of `p` that the device contributes.
-        expected: the expected acceptance rates (device, cloud) by DRAGON Eq. 5, or None.
-        files, cloud: bits of evidence of each file of this side, and of all the cloud's together.
+        expected: the acceptance rates (device, cloud) by DRAGON Eq. 5; None if they are not used.
+        files: for each file of this side, the bits by which it made the token likelier.
+        cloud: the bits by which all files of the cloud together made the token likelier.
     """
 
     share: float
@@ -131,18 +134,18 @@ class AnswerEvidence:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Set the evidence in bits for a step: of each own file, and of all the other side's."""
+        """Set the bits that each own file, and all `other` files (None: unknown), give a token."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return the evidence (files, other) of `decide` for a step; ((), None) if none was set."""
+        """Return a token's bits by own file, and of all other files; ((), None) if unknown."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property
     def files(self) -> list[float]:
-        """Return the bits of evidence of each of this side's files in the answer; [] if unknown."""
+        """Return the bits by which each own file made the answer likelier; [] if unknown."""
         longest = max(map(len, self._files.values()), default=0)
         return [
             math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))
@@ -151,5 +154,5 @@ class AnswerEvidence:
 
     @property
     def other(self) -> float | None:
-        """Return the bits of evidence of all of the other side's documents; None if unknown."""
+        """Return the bits by which all other files made the answer likelier; None if unknown."""
         return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

@@ -25,12 +25,10 @@ STEERED: Final = End(
     Reason.STEERED,
     "the cloud steered the answer to your documents alone: it receives no more of this answer",
 )
-SURE: Final = 1e-6
-"""The least probability that a document is a witness (`backends.mixture.SUREST`)."""
+SURE: Final = 1e-6  # least probability that a document is a witness (`backends.mixture.SUREST`)
 DISAGREES: Final = -20.0
 """A device that keeps less, as a logarithm, holds another number (`backends.agreement.LOST`)."""
-DIGITS: Final = 1e-4
-"""Scores that differ by no more have the same name in `Opened.evidence`."""
+DIGITS: Final = 1e-4  # scores that differ by no more have the same name in `Opened.evidence`
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Ask every guard; return the first ruling that is not DISCLOSED, or else DISCLOSED."""
+        """Ask every guard; return the first ruling other than DISCLOSED, a plain consent."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)
@@ -190,7 +188,8 @@ class Steering(Guard):
     A cloud steers if it forces tokens against the device's drafts (`steering_bits`). After 8 bits
     of steering, the guard sums what further tokens reveal (`revealed_bits`). The session ends
     before a token that raises this sum above 16 bits, or that the device decided alone. A token
-    after which the device's documents lose their weight does not count: numbers may differ.
+    does not count as steering if the device's documents lose their weight after it, as they do
+    where they have another number than the answer.
     """
 
     _steered: float = 0.0

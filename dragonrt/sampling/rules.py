@@ -32,7 +32,7 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
     """Return the mixture weights (device, cloud): softmax of the side relevances (DRAGON Eq. 4).
 
     A side's h̃ is the log-sum-exp of its documents' relevances, -inf if it has no documents.
-    Equal, bit by bit, to `relevance_weights`. Raises SamplingError if no softmax exists.
+    Equal, bit by bit, to `relevance_weights`. SamplingError if both are -inf, or one inf or NaN.
     """
     difference = h_device - h_cloud
     if not math.isfinite(difference):
@@ -46,7 +46,7 @@ def side_weights(h_device: float, h_cloud: float) -> tuple[float, float]:
 def relevance_weights(relevances: Sequence[float]) -> tuple[float, ...]:
     """Return the mixture weights of any number of workers: the softmax of their side relevances.
 
-    A worker without documents has -inf and the weight 0. Raises SamplingError if no softmax exists.
+    A worker without documents has -inf, so weight 0. SamplingError if all have, or for inf or NaN.
     """
     largest = max(relevances, default=-math.inf)
     if not math.isfinite(largest) or any(math.isnan(h) for h in relevances):

@@ -34,7 +34,7 @@ from dragonrt.wire import messages as wire
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text of an answer; `device_share` (0 to 1) of its probability is by the device's files."""
+    """Text of an answer, to whose probability the device gave the share `device_share` (0 to 1)."""
 
     text: str
     device_share: float
@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return words with their source as JSON: character indexes, side, file, chunk's offset."""
+        """Return the Marks as JSON: character indexes, side, file, and the chunk's offset there."""
         return [
             {
                 "start_index": mark.start,
@@ -197,7 +197,7 @@ class Answer:
         return {**left, "files": [{"file": name, "bits": each} for name, each in bits.items()]}
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the objects that `--json` prints: each of several parts, then the whole answer."""
+        """Return the objects that `--json` prints: any parts of a joined answer, then the whole."""
         return [each.to_object() for each in (*self.answered, self)]
 
     def to_object(self) -> dict[str, Any]:

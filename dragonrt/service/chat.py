@@ -34,10 +34,8 @@ from dragonrt.service.prompts import (
 from dragonrt.service.text import JoinedText, TextStream
 from dragonrt.traces.events import Noticed, Record, TokenDecided, WentAlone
 
-HISTORY = 16
-"""Turns kept as history; a model with less room drops the oldest ones."""
-SEED_BITS = 32
-"""The largest fresh seed: short enough to be typed again."""
+HISTORY = 16  # turns kept as history; a model with less room drops the oldest ones
+SEED_BITS = 32  # of a fresh seed: short enough to be typed again
 NEUTRAL = 0.5
 """The share of a refusal, and of words between the answers of two parts: they are nobody's."""
 
@@ -164,14 +162,17 @@ class Chat:
     async def ask(
         self, question: str, *, seed: int | None = None, on_news: OnNews = lambda news: None
     ) -> Answer:
-        """Return the answer; `on_news` gets its pieces, notices and records. Raises DragonError."""
+        """Answer a question; `on_news` gets each piece, notice and trace record as it comes.
+
+        If `seed` is None, the chat's seed is used, if any, or a new one. Raises DragonError.
+        """
         async with self._turn:
             self._answering = asyncio.current_task()
             self._stopped = self._answering in self._unwanted
             return await self._joined(question, self.seed if seed is None else seed, on_news)
 
     def stream(self, question: str, *, seed: int | None = None, records: bool = False) -> Stream:
-        """Start an answer in a task and return its Stream; `records`: yield trace records, too."""
+        """Start `ask` in a task; return its Stream, which has trace records, too, if `records`."""
         self._streams.add(stream := Stream(self, question, seed, records=records))
         stream.when_ended(lambda answer: self._streams.discard(stream))
         return stream

@@ -15,8 +15,7 @@ from types import FrameType
 
 from dragonrt.errors import DragonError
 
-END_S = 5.0
-"""Seconds a cloud has for ending by itself before it is killed."""
+END_S = 5.0  # a cloud has for ending by itself before it is killed
 
 _READY = re.compile(r"(?:listens on|answers at) \S+:(\d+)$")
 
@@ -88,7 +87,10 @@ class CloudProcess(subprocess.Popen[str]):
 def cloud_process(
     *options: str, model: str = "dragon-small", within: Sequence[str] = ()
 ) -> Iterator[CloudProcess]:
-    """Run `dragonrt cloud OPTION…` on a free local port in this context; see listening_process."""
+    """Run `dragonrt cloud OPTION…` on a free port of this machine until the context ends.
+
+    `within` is a command that starts the process, such as `ip netns exec NAME`.
+    """
     command = ["dragonrt", "--config", os.devnull, "cloud", "--model", model]
     command += ["--host", "127.0.0.1", "--port", "0", *options]
     with listening_process(*command, within=within) as cloud:
@@ -100,9 +102,8 @@ def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[Clou
     """Run `python -P -m MODULE OPTION…`, which listens on a port, until the context ends.
 
     With -P, no folder `dragonrt` of the working directory is imported. The module prints its
-    address on stderr when it listens. `within` is a command that starts it, such as `ip netns exec
-    NAME`. The user's DRAGONRT_* variables and Ctrl-C do not reach it. SIGTERM and SIGHUP to this
-    process end the context like an exception.
+    address on stderr when it listens. `within` is a command that starts it. The DRAGONRT_*
+    variables and Ctrl-C do not reach it. SIGTERM or SIGHUP to this process raises SystemExit.
     """
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # no other can handle signals

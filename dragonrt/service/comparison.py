@@ -42,7 +42,7 @@ def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any)
 
 @asynccontextmanager
 async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.Device]:
-    """Yield a device connected to the cloud at `address`. Raises DragonError if that fails."""
+    """Yield a device of these loaded parts, connected to `address`; DragonError if that fails."""
     cloud = Member("cloud", address)
     async with programs.device(loaded, [cloud], USUAL) as device:
         if not device.connectors["cloud"].connected:
@@ -129,8 +129,7 @@ LEGEND = (
     "well, for its texts only. The KV of the documents was computed before."
 )
 
-Measured = dict[Method, list[Given]]
-"""The answers of each method to the same questions."""
+Measured = dict[Method, list[Given]]  # the answers of each method to the same questions
 
 
 def costs(answers: Sequence[Given]) -> dict[str, float | None]:
@@ -169,7 +168,10 @@ async def ask_each(
     how: DragonSettings,
     stops: Sequence[str] = (),
 ) -> list[Given]:
-    """Ask each prompt in a new chat, one after another; return the measured answer to each part."""
+    """Ask each prompt in a new chat, one after another; return the measured answer to each part.
+
+    `question` has the seed and settings of every answer, `how` the settings of mode dragon.
+    """
     answers = [await chat(device, question, how, stops).ask(prompt) for prompt in prompts]
     return given_of(answers)
 
@@ -191,8 +193,9 @@ async def measured(
 ) -> Measured:
     """Ask all prompts by every method that has no answers in `given`; return the answers of all.
 
-    If `given` is empty, an untimed run reads the documents first. `on_method` is called before each
-    method. The oracle of DRAGON's Algorithm 1 is asked all prompts at once: its times do not count.
+    `question` and `how` are those of `ask_each`. If `given` is empty, all prompts are asked once
+    before, untimed, so that the documents' KV is stored. `on_method` is called before each method.
+    The oracle of DRAGON's Algorithm 1 is asked all prompts at once: its times do not count.
     """
     found = dict(given or {})
     if not found:
@@ -210,7 +213,7 @@ async def measured(
 
 
 def rows(found: Measured) -> Iterator[dict[str, Any]]:
-    """Yield a row per answer and method: its costs, and whether its text equals the oracle's."""
+    """Yield a row for a CSV file per method and answer: costs, and if the text is the oracle's."""
     for method, oracle in ORACLES.items():
         for number, answer in enumerate(found[method]):
             truth = None if oracle is None else found[oracle][number]

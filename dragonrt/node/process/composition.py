@@ -160,8 +160,7 @@ def _embedder(settings: SideSettings) -> Embedder:
     return _loaded(settings.embedder, settings.threads, settings.llama_library)
 
 
-_loaded = functools.cache(load_embedder)
-"""Loaded once, for indexing and for questions."""
+_loaded = functools.cache(load_embedder)  # loaded once, for indexing and for questions
 
 
 @dataclass(frozen=True, slots=True)

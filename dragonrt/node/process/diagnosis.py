@@ -28,8 +28,7 @@ from retrieval.files import network_drive
 Level = Literal["ok", "warn", "fail"]
 
 LEAST_FREE_BYTES = 2 * 10**9
-MOST_CLOCK_S = 2.0
-"""How far two clocks may differ beyond the round trip that they are compared over."""
+MOST_CLOCK_S = 2.0  # how far two clocks may differ beyond the round trip of their comparison
 LONGEST_ROUND_TRIP_S = 1.0
 MEND = "mend that, then look again"
 
@@ -47,7 +46,10 @@ class Finding:
 async def diagnose(
     side: SideSettings, network: NetworkSettings, today: date, *, dials: bool
 ) -> AsyncIterator[Finding]:
-    """Yield the result of each check of this side and, if it `dials`, of the cloud and the link."""
+    """Yield the result of each check that `dragonrt doctor` makes of this side.
+
+    Keys that expire soon after `today` give a warning. `dials` adds checks of cloud and link.
+    """
     here = f"Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     seen = f"dragonrt {__version__}, numpy {version('numpy')}, {here}"
     yield Finding("ok", "versions", seen)

@@ -37,9 +37,9 @@ def exit_on_sigterm() -> None:
 
 
 def on_signals(numbers: tuple[signal.Signals, ...], *steps: Callable[[], None]) -> None:
-    """Call the next of `steps` on the running loop at each of these signals.
+    """Call the next of `steps` on the running event loop each time one of these signals comes.
 
-    After the last step the process has LONGEST_END_S to end. One more signal ends it at once.
+    10 s after the last step (LONGEST_END_S), or at one more signal, the process ends by force.
     """
     left = list(steps)
 

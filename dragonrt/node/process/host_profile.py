@@ -26,7 +26,10 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Time each token of `runs` full contexts, in batches of `rows`; fit a DecodeProfile."""
+    """Time a model's forwards at every length of the context; fit a DecodeProfile to the seconds.
+
+    The context of `rows` rows is filled `runs` times; `progress` gets (runs done, all runs).
+    """
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
     lengths: list[int] = []

@@ -19,12 +19,9 @@ from dragonrt.node.model_thread import ModelThread
 from dragonrt.traces.events import Noticed, NoticeKind, OnNotice
 from retrieval import Chunk, Embedder, Hit, KvStore, RetrievalError, Retriever
 
-PROMPT, BYTES = 64, 4
-"""The most tokens that a prompt puts around a text, and the most bytes of a character."""
-RECENT, BESIDE = 16, 8
-"""Of so many chunks that were asked for last, so many neighbours are read first."""
-LIKELIEST = 64
-"""So many chunks may replace stored ones if there is no room."""
+PROMPT, BYTES = 64, 4  # most tokens that a prompt puts around a text, most bytes of a character
+RECENT, BESIDE = 16, 8  # of so many chunks asked for last, so many neighbours are read first
+LIKELIEST = 64  # so many chunks may replace stored ones if there is no room
 
 
 @dataclass(slots=True)
@@ -79,7 +76,7 @@ class Library:
         return tokens[:most]
 
     def check(self) -> None:
-        """Notify `on_notice` of each file with chunks that are longer than the model reads."""
+        """Notify `on_notice` of each file that has a chunk longer than half the model's context."""
         least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
         for chunk in self.retriever.index.longer(least):
             self.tokens(chunk)
@@ -100,7 +97,7 @@ class Library:
         return made
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's KV; return its size in bytes, or 0 with a notice if that fails."""
+        """Store a chunk's KV, `arrays` by name; return its bytes, or notify and return 0."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
@@ -166,7 +163,7 @@ class _MissingKv:
 
 
 def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Compute and store missing KV of chunks while there is room; `progress` gets (done, total)."""
+    """Store KV for chunks without, while the store has room; `progress` gets chunks (done, all)."""
     missing = _MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:

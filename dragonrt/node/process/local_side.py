@@ -32,12 +32,10 @@ from dragonrt.traces.file import Recorder
 from retrieval import Chunk, Embedder, Hit, RetrievalError
 from retrieval.questions import in_context, is_own, lacking
 
-PINNED = 64
-"""Answers whose chunks are kept, to resume them after the documents have changed."""
+PINNED = 64  # answers whose chunks are kept, to resume them after the documents have changed
 OWN, LACKING = 1.0, 8.0
 """Relevance that a device's document gains for a question with "I", "my", "we" or "our", and that
-it loses without the question's names and numbers: a refusal of the other side costs that about 6.
-"""
+it loses without the question's names and numbers: a refusal costs the other side about 6."""
 
 
 class LongQuestionError(DragonError):
@@ -53,7 +51,7 @@ class LongQuestionError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class LocalSide:
-    """Answers questions with a real model and index; implements Prefiller.
+    """A side with a real model and index, which retrieves and reads documents for each question.
 
     `thread` runs the model, `librarian` is the thread of retrieval. `library` has the documents, if
     any. `following` is the state of background indexing, if any. `prefix_cache` counts tokens of
@@ -79,7 +77,7 @@ class LocalSide:
 
     @property
     def marker(self) -> tuple[int, ...]:
-        """Return this model's tokens of MARKER, which stand for withheld tokens."""
+        """Return the tokens of the text MARKER, which the cloud reads in place of withheld ones."""
         return tuple(self.model.encode(MARKER))
 
     def controller(self, name: str) -> Controller:
@@ -142,7 +140,6 @@ class LocalSide:
         return hits
 
     def _search(self, question: Question) -> list[Hit]:
-        """Return the most relevant chunks, or the one that is asked for."""
         if self.library is None:
             return []
         words = sought(question, self.model.prompt.template.refusal)
@@ -174,13 +171,15 @@ class LocalSide:
         return documents
 
     def _prompt(self, asked: Question, longest: int) -> list[int]:
-        """Return the tokens of the question that fit behind the longest document."""
         room = self.model.context_length - longest - asked.max_tokens
         return fitting_prompt(self.model, asked.prompt, asked.history, room, asked.instructions)
 
 
 def sought(question: Question, refusal: str) -> str:
-    """Return the search text: earlier turns that the question needs, less refusals, then itself."""
+    """Return what to search for: the earlier turns that the question refers to, then the question.
+
+    Answers that consist of the model's sentence `refusal` (no document has the answer) are dropped.
+    """
     turns = [(q, "" if is_refusal(a, refusal) else a) for q, a in question.history]
     return in_context(question.prompt, turns)
 
@@ -192,10 +191,11 @@ def weighing(
     embedder: Embedder | None,
     side: Side,
 ) -> Weighing:
-    """Return how one answer's rows, one per retrieved document (or one in all), are weighed.
+    """Return the relevances that weigh an answer's batch rows, one row for each document in `hits`.
 
-    On a device, a question with "I" or "my" adds relevance to a document, less for each name or
-    number of the question that the document lacks. An `embedder` renews them as the answer grows.
+    Without hits, one row reads no document. On a device, a question with "I" or "my" raises a
+    document's relevance, and each name or number of the question that the document lacks lowers
+    it. The relevances are computed again as the answer grows, unless `embedder` is None.
     """
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]
@@ -215,7 +215,6 @@ def weighing(
 
 
 def _named(chunk: Chunk) -> str:
-    """Return a chunk's text with the names of its file and title."""
     return f"{chunk.source.replace('_', ' ')} {chunk.title} {chunk.text}"
 
 

@@ -41,8 +41,7 @@ from dragonrt.traces.file import Recorder
 T = TypeVar("T")
 
 M_ARENA_MAX, ARENAS = -8, 2  # the option of glibc's mallopt, and its value
-SWITCH_S = 0.0005
-"""Seconds for which a thread may hold the interpreter while another waits; usually 0.005."""
+SWITCH_S = 0.0005  # for which a thread may hold the interpreter if another waits; usually 0.005
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
@@ -67,9 +66,7 @@ def _loop() -> asyncio.AbstractEventLoop:
         return asyncio.new_event_loop()
     import uvloop
 
-    class Loop(uvloop.Loop):
-        """uvloop with the monotonic clock: its own counts whole milliseconds."""
-
+    class Loop(uvloop.Loop):  # with the monotonic clock: its own counts whole milliseconds
         @override
         def time(self) -> float:
             return time.monotonic()
@@ -88,7 +85,7 @@ class LevelError(DragonError):
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """A running cloud, made by `cloud`: its side, admission and server, which listens on `port`."""
+    """A running cloud, made by `cloud`: its side, server, and admission, which limits devices."""
 
     side: LocalSide
     admission: CloudAdmission
@@ -99,7 +96,7 @@ class Cloud:
         return self.server.port
 
     async def drain(self) -> None:
-        """Stop listening, refuse new answers, and wait up to `answer_s` for those that are open."""
+        """Stop listening, refuse new answers, and wait for open ones, up to timeout `answer_s`."""
         self.server.stop_listening()
         await self.admission.drain(self.side.timeouts.answer_s)
 
@@ -111,7 +108,7 @@ async def cloud(
     on_change: Callable[[str], None],
     limits: CloudLimits = USUAL_LIMITS,
 ) -> AsyncIterator[Cloud]:
-    """Run a cloud within the async context, then drain it; `on_change` gets news of devices."""
+    """Run a Cloud in the context, then drain it; `on_change` gets a line if devices come or go."""
     async with local_side(loaded) as side:
         admission = server_session.admission(side, limits)
         identity = Identity("cloud", side.model)
@@ -139,7 +136,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Return what a mode needs of another side: its weight, and a function for its fingerprint."""
+    """Describe a side to a mode: its mixture weight, and a function for its model's fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -170,7 +167,10 @@ class Device:
     def asking(
         self, question: Question, on_record: OnRecord = lambda record: None
     ) -> ClientSession:
-        """Return a session for a question; await its `ask`. Raises DragonError like `complete`."""
+        """Return a session, whose `ask` answers the question; `on_record` gets trace records.
+
+        Raises DragonError if the mode needs a side that is absent (see `complete`).
+        """
         resources, carry = self.complete(), entry_of(self.settings).carry
 
         def take(record: Record) -> None:
@@ -200,7 +200,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Return `resources`, prepared once. Raises DragonError if that needs an absent side."""
+        """Return the mode's Resources, made once. DragonError if a side they need is absent."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
@@ -221,7 +221,8 @@ async def device(
 ) -> AsyncIterator[Device]:
     """Run a Device within the async context, and keep its other sides connected.
 
-    `on_notice` gets a line if a side is absent, lost or back. DragonError if one refuses for good.
+    `how` are the mode's settings. `on_notice` gets a line when a side is absent, lost or back.
+    Raises DragonError if one refuses permanently, such as for a wrong key.
     """
     async with (
         local_side(loaded) as side,
@@ -237,7 +238,7 @@ async def device(
 async def look(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
 ) -> None:
-    """Dial each other side once, as a check, then disconnect. Notices, errors: as in `device`."""
+    """Dial the other sides once before a Device runs, with its notices and errors; disconnect."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
     async with _dialling(model, members, how, recorder, on_notice):
         pass

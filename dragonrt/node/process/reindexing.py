@@ -1,6 +1,6 @@
 """Index documents while a side answers: those not indexed yet, and changed ones (`--watch`).
 
-This module is also the program of the process that updates the index; its argument is the path of
+Run as a program, this module is the process that updates the index; its argument is the path of
 llama.cpp's library, if not the installed one. The side searches each new index once it is written.
 """
 
@@ -28,8 +28,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 """Wait before a process that died is started again; doubled if it dies soon."""
 _LONGEST = 2**24  # bytes of a report, which names the files that could not be read
 
-OnReport = Callable[[Report | DragonError], None]
-"""Receives the report of an update, or why there was none."""
+OnReport = Callable[[Report | DragonError], None]  # gets an update's report, or why there is none
 
 
 @dataclass(slots=True)

@@ -42,8 +42,7 @@ STATUSES = {
     "not_connected": 503,
 }
 """The status of an answer that failed with a code; that of others is 500."""
-IMPOSSIBLE = -9999.0
-"""OpenAI's value for the logarithm of 0."""
+IMPOSSIBLE = -9999.0  # OpenAI's value for the logarithm of 0
 
 
 def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
@@ -280,7 +279,7 @@ async def _paced(events: AsyncGenerator[AnswerEvent, None]) -> AsyncGenerator[An
 
 
 def without_others(device: Device) -> Device:
-    """Return a copy of the device that contacts no cloud: a chat page's own tasks need none."""
+    """Return a copy of the device without its cloud, to make titles and tags for a chat page."""
 
     async def nobody() -> NoReturn:
         raise NotConnectedError("this is answered by the device alone")
@@ -356,7 +355,7 @@ def too_long(answer: Answer) -> bool:
 
 
 def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
-    """Return counts: {asked}_tokens of the prompts, {written}_tokens of the answer, and the sum."""
+    """Count tokens by an API's names: {asked}_tokens of prompts, {written}_tokens of the answer."""
     given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 

@@ -25,10 +25,8 @@ from dragonrt.service.view import without_sources
 from dragonrt.settings import U64, SettingError, Share
 from dragonrt.settings import read as checked
 
-MAX_WARNED = 16
-"""Ignored fields that a response names."""
-MAX_NAME = 64
-"""Characters of an ignored field's name in the response's warning."""
+MAX_WARNED = 16  # ignored fields that a response names
+MAX_NAME = 64  # characters of an ignored field's name in the response's warning
 
 Json = dict[str, Any]
 T = TypeVar("T", bound=Struct)
@@ -126,7 +124,7 @@ DECODER = msgspec.json.Decoder(float_hook=lambda text: int(n) if (n := float(tex
 
 
 def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
-    """Convert a JSON body to `kind`; also return the names of its fields without effect.
+    """Convert a request's JSON body to the Struct `kind`; also name its fields without effect.
 
     Raises ApiError for a wrong or unsupported value.
     """
@@ -180,10 +178,8 @@ def _ignored(body: Any, found: Any, name: str = "") -> Iterator[str]:
 
 SAMPLER = ("temperature", "top_p", "top_k", "min_p")
 LENGTHS = "max_completion_tokens", "max_tokens", "max_output_tokens", "num_predict"
-LEAST_P = 1e-9
-"""Stands for a `top_p` of 0: the likeliest token alone."""
-TEXTS = ("text", "input_text", "output_text")
-"""The types of a message's parts that are read."""
+LEAST_P = 1e-9  # replaces a `top_p` of 0: the likeliest token alone
+TEXTS = ("text", "input_text", "output_text")  # the types of a message's parts that are read
 
 PROBABILITIES = "[probabilities](#probabilities)"
 LEVEL = "[level](privacy.md#levels), that of `--disclose` or one that discloses less"
@@ -222,7 +218,7 @@ class StreamOptions(Struct, kw_only=True):
 
 
 class Asked(Struct, kw_only=True):
-    """The body fields that all APIs share; their annotations have the lines of docs/serve.md."""
+    """The body fields that all APIs share; annotations have each field's text in docs/serve.md."""
 
     temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
     top_p: Annotated[Share | None, "likeliest tokens of this probability"] = None
@@ -246,7 +242,7 @@ NOTHING = Asked()
 class Dialogue(NamedTuple):
     """The conversation in a body: `prompt` is the question, `history` the turns before it.
 
-    `asked_in` is the body's field with the question; `unread` are messages that are not read.
+    `asked_in` names the body's field with the question, `unread` those with tool calls or results.
     """
 
     prompt: str
@@ -285,10 +281,10 @@ class ApiRequest:
     def asked(
         self, body: Asked, ignored: Sequence[str], dialogue: Dialogue, ranked: str
     ) -> "ApiRequest":
-        """Return these defaults, overridden by the values in `body` and by its conversation.
+        """Return a request: these defaults, overridden by the values in `body` and by `dialogue`.
 
         `ignored` are fields without effect. `ranked` is the field that asks for probabilities, or
-        "". The first given field of LENGTHS limits the tokens. Raises ApiError for invalid values.
+        "". Of several fields for the token limit, one counts. Raises ApiError for invalid values.
         """
         given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
         for name, least in (("top_k", 0), ("top_p", LEAST_P)):
@@ -344,7 +340,7 @@ class ApiRequest:
         """Return the request with its token limit lowered to the room in the model's context.
 
         Half of the context is for documents. `usual`, the service's default limit, is always
-        allowed. Drops instructions that would make the model refuse. Not for the event loop.
+        allowed. A model that follows no instructions gets none. Tokenizing blocks: use a thread.
         """
         question, most = self.question, self.question.max_tokens
         deaf = model.name if question.instructions and model.name in READERS else ""

@@ -93,7 +93,7 @@ async def serve_device(
     """Serve a device over HTTP until SIGINT or SIGTERM; call `on_ready` with the URL at the start.
 
     The question and seed of `setup`, and `stops`, are the defaults of requests. After a signal,
-    running answers may finish, for ENDING_S or until a second signal. Raises DragonError.
+    running answers may finish, for up to 30 s or until a second signal. Raises DragonError.
     """
     keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
     context, how, model, library = http.context(), setup.how, loaded.model, loaded.library
