@@ -134,13 +134,13 @@ class AnswerEvidence:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Set the bits that each own file, and all `other` files (None: unknown), give a token."""
+        """Set a token's bits of evidence: by own file, and of all `other` files if known."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return a token's bits by own file, and of all other files; ((), None) if unknown."""
+        """Return a token's bits of evidence: by own file, of all others; ((), None) if unset."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property
@@ -154,5 +154,5 @@ class AnswerEvidence:
 
     @property
     def other(self) -> float | None:
-        """Return the bits by which all other files made the answer likelier; None if unknown."""
+        """Return by how many bits the other side made the answer likelier; None if unknown."""
         return math.fsum(max(0.0, bits) for bits in self._other.values()) if self._other else None

@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return the Marks as JSON: character indexes, side, file, and the chunk's offset there."""
+        """Return the Marks as JSON: indexes in the text, side, file, and the chunk's offset."""
         return [
             {
                 "start_index": mark.start,
@@ -197,7 +197,7 @@ class Answer:
         return {**left, "files": [{"file": name, "bits": each} for name, each in bits.items()]}
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the objects that `--json` prints: any parts of a joined answer, then the whole."""
+        """Return the objects that `--json` prints: for each of several parts, then the whole."""
         return [each.to_object() for each in (*self.answered, self)]
 
     def to_object(self) -> dict[str, Any]:

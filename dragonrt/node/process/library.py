@@ -97,7 +97,7 @@ class Library:
         return made
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's KV, `arrays` by name; return its bytes, or notify and return 0."""
+        """Store a chunk's KV, the named `arrays`; return its size in bytes, or 0 after a notice."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
@@ -163,7 +163,7 @@ class _MissingKv:
 
 
 def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Store KV for chunks without, while the store has room; `progress` gets chunks (done, all)."""
+    """Compute and store KV that chunks lack while KvStore has room; `progress` gets (done, all)."""
     missing = _MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:

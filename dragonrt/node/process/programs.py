@@ -200,7 +200,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Return the mode's Resources, made once. DragonError if a side they need is absent."""
+        """Return the mode's resources for answers. DragonError if they need an absent side."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
@@ -238,7 +238,7 @@ async def device(
 async def look(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
 ) -> None:
-    """Dial the other sides once before a Device runs, with its notices and errors; disconnect."""
+    """Dial a Device's other sides once to check them; notices and errors are those of `device`."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
     async with _dialling(model, members, how, recorder, on_notice):
         pass

@@ -355,7 +355,7 @@ def too_long(answer: Answer) -> bool:
 
 
 def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
-    """Count tokens by an API's names: {asked}_tokens of prompts, {written}_tokens of the answer."""
+    """Count an API's {asked}_tokens of prompts, {written}_tokens of the answer, and their sum."""
     given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 

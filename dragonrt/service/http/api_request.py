@@ -124,7 +124,7 @@ DECODER = msgspec.json.Decoder(float_hook=lambda text: int(n) if (n := float(tex
 
 
 def read(body: Json, kind: type[T]) -> tuple[T, list[str]]:
-    """Convert a request's JSON body to the Struct `kind`; also name its fields without effect.
+    """Convert a request's JSON body to a Struct `kind`; also return names of its unused fields.
 
     Raises ApiError for a wrong or unsupported value.
     """
