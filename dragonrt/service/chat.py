@@ -356,10 +356,7 @@ class Chat:
         )
 
     def _shown_before(self, history: list[Turn]) -> tuple[str, ...]:
-        """Return what other sides may read of the history's answers.
-
-        What was withheld stays so. If drafts are kept, an answer without a record is withheld.
-        """
+        """Return the history's answers for other sides, less what was withheld or has no record."""
         keeps = self.device.settings.keeps_drafts
         told = map(self.device.disclosed.get, history)
         unknown = (MARKER.strip() if keeps else answer for _, answer in history)

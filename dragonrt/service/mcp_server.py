@@ -36,14 +36,17 @@ Passages = Annotated[int, Field(ge=1, le=20, description="The most passages.")]
 async def serve_tools(
     setup: DeviceSetup, loaded: Loaded, stops: Sequence[str], on_notice: OnNotice
 ) -> None:
-    """Serve MCP on stdin and stdout until stdin ends. Raises DragonError if the cloud refuses."""
+    """Connect a device to its clouds; serve its MCP tools on stdin and stdout until stdin ends.
+
+    `loaded` has its model, `stops` end an answer's text. Raises DragonError if a cloud refuses.
+    """
     async with device(loaded, setup.others, setup.how, on_notice) as connected:
         first = Chat(connected, setup.question, setup.seed, stops)
         await tool_server(first).run_stdio_async()
 
 
 def tool_server(first: Chat) -> MCPServer[Any]:
-    """Return an MCP server: tools ask, search, documents; an ask opens a chat set like `first`."""
+    """Return an MCP server (ask, search, documents); each ask is a chat with `first`'s settings."""
     own, side = first.device, first.device.side
 
     async def ask(question: str, level: Level = "", folder: Folder = "") -> dict[str, Any]:

@@ -1,16 +1,11 @@
 """Analyse a question: small talk, its language, a task on a whole document, its parts.
 
-Only English is analysed. A list is made from one document, which the task names or the user chose:
-its chunks are read one after another, each in a turn that reads nothing else, and the answers are
-joined. A summary is made in the same way, if the model can write one.
+Only English is analysed. A list, or a summary by a model that can write one, is made from one
+document, which the task names or the user chose: each chunk is read in a turn of its own.
 
 A question is cut at "and", a comma, a semicolon or the end of a sentence, if the words before ask
-something and the words behind begin a question: a question word, a preposition with one, or an
-auxiliary with its subject. A doubtful place is not cut: a relative clause that is asked as a
-question is worse than two questions in one.
-
-A bridge ends with a relative clause, such as "the firm that insures my boat". The clause is asked
-first, then the question with the answer in its place, or unchanged if the clause has no answer.
+something and those behind begin a question. A doubtful place, such as a relative clause, is not
+cut. That of a bridge is asked first, then the question with the answer in the clause's place.
 """
 
 import re
@@ -124,7 +119,10 @@ _SMALL_TALK = {
 
 
 def small_talk(prompt: str, model: str, names: Sequence[str] = ()) -> str:
-    """Return a bundled model's fixed reply to small talk, else ""; it may list `names` of files."""
+    """Return the fixed reply to small talk, such as "hello", or "" if `prompt` is anything else.
+
+    The reply may list the user's files by `names`. If `model` is not a bundled one, returns "".
+    """
     forms = _SMALL_TALK if model in READERS else ()
     said = next((each for each in forms if re.fullmatch(rf"\s*(?:{each})\W*", prompt, re.I)), "")
     few = ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
@@ -184,9 +182,9 @@ def _plain(text: str) -> str:
 
 
 def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], list[Noticed]]:
-    """Return a question for each chunk of `document`, and a notice if only the first are read.
+    """Return a copy of `question` for each chunk of `document`, and a notice if some are not read.
 
-    `chunks` is the document's number of chunks. The cloud lacks the document and reads nothing.
+    `document` has `chunks` chunks. A copy's answer reads only one; the cloud reads no documents.
     """
     alone = replace(question, document=document, documents=0)
     asked = [replace(alone, chunk=place) for place in range(min(chunks, MOST_CHUNKS))]
@@ -212,10 +210,10 @@ def parts_of(question: str) -> list[str]:
 
 
 def bridge_of(question: str) -> tuple[str, Callable[[str], str]] | None:
-    """Return the clause of a bridge as a question, and a function to get the next question.
+    """Return the question to ask first, and a function from its answer to the next question.
 
-    The function puts the answer to the first question in the clause's place. Returns None for a
-    question that is no bridge.
+    For "Who runs the firm that insures my boat?" they are "Which firm insures my boat?" and a
+    function to "Who runs ANSWER?". Returns None for a question without such a relative clause.
     """
     text, behind = question.strip(" \t\n?.!"), ""
     found = _BRIDGE.fullmatch(text) if len(text) <= LONGEST else None

@@ -24,7 +24,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetup:
-    """All settings of a device: its `side`, its mode (`how`), and the `others` to connect to.
+    """All settings of a device: its own (`side`), its mode's (`how`), and `others`, its clouds.
 
     `question` has the settings of all answers; if `seed` is None each answer draws its own.
     `warnings` are lines to print for the user.
@@ -39,10 +39,10 @@ class DeviceSetup:
 
     @classmethod
     def of(cls, mode: str, own: Values, answers: Values, workers: Sequence[str] = ()) -> Self:
-        """Return how to run a device in mode `mode`, from options by names of settings' fields.
+        """Build the setup of a device in mode `mode` from values by the field names of settings.
 
-        `own` are of SideSettings, NetworkSettings and LinkSettings, `answers` of Question and the
-        mode's settings. `workers` are HOST:PORT or HOST:PORT=WEIGHT. Raises DragonError.
+        `own` has fields of SideSettings, NetworkSettings and LinkSettings, `answers` of Question
+        and the mode's settings; `workers` are HOST:PORT[=WEIGHT]. Raises DragonError if invalid.
         """
         entry = entry_named(mode)
         question, how = composed(mode, answers)

@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether to send `question`; if never agreed, ask, and set the disclosure level."""
+        """Return whether `question` may be sent. Ask for that and for a level, if never agreed."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True

@@ -62,12 +62,12 @@ class TextStream:
 
 
 class JoinedText:
-    """The answers to several parts, joined while they are generated; a single one is unchanged.
+    """The answers to `parts` of a question, joined while they are generated into one text.
 
-    A refusal is held back until another part has an answer, and is then shown after its part's
-    question: "who bred them: I don't know." If the question is "" in `parts`, its refusal is not
-    shown. If all parts are refused, the text is one refusal. `text` is the text shown so far, and
-    `places` are the indexes in `text` at which the parts' answers begin.
+    A model's refusal of a part is held back until another part has an answer, and then follows its
+    question: "who bred them: I don't know." The refusal of a part "" is never shown. If all parts
+    are refused, the text is one refusal. The answer to a single part is unchanged. `text` is the
+    text shown so far, `places` has the index in it at which each part's answer begins.
     """
 
     def __init__(self, parts: Sequence[str], refusal: str) -> None:
@@ -78,7 +78,7 @@ class JoinedText:
         self._refused: dict[int, str] = {}
 
     def push(self, text: str) -> tuple[str, str]:
-        """Add generated text of a part (see `next`); return a separator or "", and new text."""
+        """Add text of the current part; return what to show: a separator or "", and new text."""
         self._said += text
         several = len(self._parts) > 1
         if several and not self._shown and self._may_refuse():

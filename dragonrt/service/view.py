@@ -96,7 +96,7 @@ class AnswerView:
 
 
 def warnings(answer: Answer) -> list[str]:
-    """Return a line with the numbers and codes that no document has; [] if all are found."""
+    """Return a line that lists the answer's numbers and codes that no document has, or []."""
     codes = dict.fromkeys(code.text for code in answer.not_found)
     return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
@@ -136,9 +136,9 @@ def cost_line(answer: Answer) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return a line of counts of what left this side for an answer; they are no guarantee.
+    """Return the ledger as one line: counts of bytes, tokens and bits that left this side.
 
-    Files that made the text less likely are not shown, because nothing of them is in the text.
+    It names up to three files with the most evidence, but none that made the text less likely.
     """
     evidence = ledger["evidence_bits"]
     files = sorted(ledger["files"], key=lambda each: -each["bits"])[:SHOWN_FILES]

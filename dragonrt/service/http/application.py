@@ -186,10 +186,7 @@ class HttpService:
         return ask
 
     async def _embeddings(self, request: Request) -> Response:
-        """Return a vector for each text, embedded like a document.
-
-        Tokens are counted by the side's language model. A text too long for the embedder is cut.
-        """
+        """Return a vector for each text, embedded like a document; too long a text is cut."""
         embedder, encode = self._library.embedder, self._side.model.encode
         given, ignored = read(await _body(request, embedder.title), EmbeddingsBody)
         texts = [given.input] if isinstance(given.input, str) else given.input
@@ -260,10 +257,7 @@ class HttpService:
         return {name: {"id": name, **each} for name, each in found.items()}
 
     async def _ready(self, request: Request) -> Response:
-        """Return whether an answer could begin now, if necessary without the other sides.
-
-        Not ready if files can be uploaded and no process would index them.
-        """
+        """Return whether an answer can begin now, and the index follows uploads if allowed."""
         connected = {name: each.connected for name, each in self._device.connectors.items()}
         alone = self._device.settings.goes_alone
         about: dict[str, Any] = {

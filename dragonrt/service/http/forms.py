@@ -294,7 +294,10 @@ def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield Ollama's lines for `event`; `says(text)` is {"message": …} or {"response": text}."""
+    """Yield the lines of JSON that report `event` to a client of Ollama's API.
+
+    `says(text)` is the field for a text: {"message": …} or, in /api/generate, {"response": text}.
+    """
     match event:
         case Waiting():
             yield _line(_ollama_object(reply, says("")))
@@ -308,7 +311,10 @@ def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent)
 
 
 def ollama_whole(says: Callable[[str], Json], reply: Reply, answer: Answer) -> Json:
-    """Return the answer in Ollama's form; `says(text)` is {"message": …} or {"response": text}."""
+    """Return the whole answer as one object of Ollama's API, for `"stream": false`.
+
+    `says(text)` is the field for a text: {"message": …} or, in /api/generate, {"response": text}.
+    """
     return _done(reply, answer, says(reply.text) | _ranked(reply.tokens))
 
 

@@ -75,9 +75,9 @@ class ApiKeys:
 class Guard:
     """ASGI middleware for all routes: it rejects foreign pages, foreign hosts and missing keys.
 
-    Pages of other sites cannot send requests: an Origin that is not among `origins` is rejected.
-    CORS preflights are answered before. Without keys the Host must be this machine's, or among
-    `hosts`, because another name could be made to resolve to this machine.
+    An Origin that is not among `origins` is rejected, so that pages of other sites cannot send
+    requests. CORS preflights do not get here. Without `keys` the Host must be this machine's, or
+    among `hosts`, because another name could be made to resolve to this machine.
     """
 
     app: ASGIApp
@@ -131,7 +131,8 @@ def _is_open(path: str) -> bool:
 class Admission:
     """The queue for a device: at most `at_once` answers run, and at most `waiting` requests wait.
 
-    First come, first served. Requests `behind` come last, and fill at most half of the queue.
+    First come, first served, but a chat page's own tasks, such as a title, wait for all others.
+    They are rejected if half of `waiting` requests wait already.
     """
 
     def __init__(self, at_once: int, waiting: int) -> None:
@@ -150,7 +151,7 @@ class Admission:
         return len(self._queue)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Reject new requests; with `at_once`, `drained` does not wait for the accepted ones."""
+        """Reject all new requests; with `at_once`, also let `drained` return without waiting."""
         self.closing = True
         if at_once or not (self.running or self.waiting):
             self._drained.set()
@@ -164,7 +165,7 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Hold a place among the running answers in this context, see `enter`. Raises ApiError."""
+        """Wait for a place to run, and hold it in this context. Raises ApiError as `enter` does."""
         leave = await self.enter()
         try:
             yield
@@ -174,8 +175,8 @@ class Admission:
     async def enter(self, *, behind: bool = False) -> Callable[[], None]:
         """Wait for a place among the running answers, and return a function that frees it.
 
-        A request `behind`, a chat page's own task, waits until no ordinary one waits. Raises
-        ApiError: 429 if too many requests wait, 503 after `close` or after 60 s of waiting.
+        With `behind`, for a chat page's own task such as a title, it waits for all ordinary ones.
+        Raises ApiError: 429 if too many wait, 503 after `close` or a wait of 60 s.
         """
         if self.closing:
             raise ApiError(503, "the service is ending", code="stopping", retry_after_s=10)

@@ -74,7 +74,7 @@ Value = float | Mapping[str, float]
 def state(
     name: str, help: str, value: Value, label: str = "", kind: Any = GaugeMetricFamily
 ) -> Metric:
-    """Build a metric, by default a gauge, from one value, or from a value for each label value."""
+    """Return a Prometheus metric, by default a gauge: of one number, or one per `label` value."""
     metric: Metric = kind(PREFIX + name, help, labels=[label] * bool(label))
     for each, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
         metric.add_metric([] if each is None else [each], number)  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ total = partial(state, kind=CounterMetricFamily)
 class Metrics(Collector):
     """The Prometheus metrics of one process: counters, and the state of its side and its index.
 
-    `skipped` counts documents that could not be read at the start. `own` has more counters by name.
+    `skipped` documents could not be read at the start. `own` maps more counters to (help, label).
     """
 
     def __init__(self, skipped: int = 0, own: Counters | None = None) -> None:
@@ -108,7 +108,7 @@ class Metrics(Collector):
         return Histogram(PREFIX + name, help, buckets=buckets, registry=self.registry)
 
     def count(self, name: str, amounts: Mapping[Any, float]) -> None:
-        """Add to the counter `name`: `amounts` maps values of its label, or None, to numbers."""
+        """Increase the counter `name` by `amounts`, by label value, or None if it has no label."""
         for label, amount in amounts.items():
             counter = self._counters[name]
             (counter if label is None else counter.labels(label)).inc(max(0.0, amount))
@@ -119,14 +119,14 @@ class Metrics(Collector):
             self._skipped, self._changed_s = len(report.skipped), time.time()  # a date
 
     def watch(self, side: LocalSide, read: Callable[[], Iterator[Metric]]) -> None:
-        """From now on, report the side's state and the metrics of `read` at each scrape."""
+        """From now on, report at each scrape the state of `side`, and the metrics `read` yields."""
         side.thread.on_forward = self._batches.observe
         self.count("index_updates", {"done": 0, "failed": 0})
         self._read = lambda: chain(read(), self._of_side(side))
 
     @override
     def collect(self) -> Iterator[Metric]:
-        """Yield the state of the side that is watched. Reads files: not for the event loop."""
+        """Yield the watched side's metrics at a scrape. Reads files: not for the event loop."""
         return self._read()
 
     def _of_side(self, side: LocalSide) -> Iterator[Metric]:

@@ -38,9 +38,9 @@ READ_S = 60.0
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
-    """Make `directory`; return the settings with it among the documents, and all of them watched.
+    """Create `directory`; return settings that add it to the documents, and watch all of them.
 
-    None returns `side` unchanged. Raises DragonError if --store or --index excludes new documents.
+    If it is None, returns `side`. Raises DragonError if --store or --index fixes the documents.
     """
     if directory is None:
         return side
@@ -76,9 +76,9 @@ class PrivateDocuments:
         self._reported = asyncio.Event()
 
     async def listing(self, side: LocalSide) -> dict[str, Any]:
-        """Return JSON: documents' names, uploaded ones first, tags in them, and file types allowed.
+        """Return JSON: documents' names (uploads first), the #tags in them, file types to upload.
 
-        `left` says what is still to be indexed, `questions` has examples for the sample documents.
+        `left` says what is still to be indexed; `questions` are examples for the bundled samples.
         """
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
         uploaded = {index_name(self._documents, path): name for name, path in files.items()}
@@ -109,9 +109,10 @@ class PrivateDocuments:
         return {"name": name, "chunks": pieces, "more": more, "unread": unread}
 
     async def add(self, side: LocalSide, name: str, request: Request) -> dict[str, Any]:
-        """Store the body as a file, wait for the index; return JSON: `indexed`, and why if not.
+        """Store the body as the file `name`, and wait up to 60 s until the index has it.
 
-        Raises ApiError if the file cannot be stored or read; a former file of that name then stays.
+        Returns JSON: `indexed` (bool) and, if False, the `reason`. Raises ApiError if the file
+        cannot be stored or read; a former file of that name then stays.
         """
         plain = name.isprintable() and not {*"/\\"} & {*name} and not name.startswith(".")
         if not plain or not 1 <= len(name.encode()) <= LONGEST_NAME:
@@ -144,7 +145,7 @@ class PrivateDocuments:
                 left.unlink(missing_ok=True)
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Delete an uploaded file, wait for the index; return JSON: `deleted`, and why if not."""
+        """Delete an uploaded file, wait for the index; return `deleted` (bool), or why not yet."""
         path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
             if path is None:

@@ -237,7 +237,7 @@ class WebServer(uvicorn.Server):
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
-    """Yield a body in pieces. Raises ApiError if it is over `largest` bytes or comes too slowly."""
+    """Yield a body in pieces. Raises ApiError above `largest` bytes, or 30 s + 1 s per 64 KiB."""
     size, announced = 0, int(request.headers.get("content-length", 0))
     error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
     if announced > largest:
