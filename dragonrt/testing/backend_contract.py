@@ -31,7 +31,7 @@ LENGTHS = (37, 0, 5, 61)
 
 
 class CountedPreemption(Preemption):
-    """A Preemption that is requested once a forward checks `requested` for the `checks`-th time."""
+    """A flag to stop a forward that sets itself when the forward reads it the `checks`-th time."""
 
     def __init__(self, checks: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class CountedPreemption(Preemption):
 
 
 class Subject:
-    """The backend under test. `document(length)` returns a document, prefilled once per length."""
+    """The backend under test. `document(n)` returns the KV of a random document of `n` tokens."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend, self.info = backend, backend.info
@@ -63,7 +63,7 @@ class Subject:
     def same(
         self, found: NDArray[np.float32], wanted: NDArray[np.float32], *, always: bool = False
     ) -> None:
-        """Assert that arrays are equal: bit by bit if `always` or `exact_blocks`, else nearly."""
+        """Assert equal arrays: bit by bit if `always` or the backend is exact, else nearly."""
         if always or self.info.exact_blocks:
             np.testing.assert_array_equal(found, wanted)
         else:
@@ -79,7 +79,7 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return an array to compare: [tokens, rows, log-probabilities of some ids, then hidden]."""
+    """Return a [token, row, value] array; values: some log-probabilities, then hidden state."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
     log_p = [np.maximum(each.at(some), LEAST) for each in found]
@@ -87,7 +87,7 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
 
 
 class Extension(NamedTuple):
-    """Tokens to append to `rows`. If `prompt`, only the prediction after the last is returned."""
+    """Tokens to append to `rows`; a prediction follows each or, if `prompt`, only the last one."""
 
     rows: RowSet
     tokens: Tokens[int]
@@ -99,7 +99,7 @@ Extended = list[RowLogits] | Exception
 
 
 def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
-    """Run Extensions of different rows in shared forwards; return predictions or error of each."""
+    """Run extensions in shared forwards; return the predictions of each, or why it failed."""
     found: dict[int, Extended] = {}
     backend = extensions[0].rows.backend
     scheduler = Scheduler(backend.info)

@@ -85,7 +85,7 @@ class SimulatedSide(ScriptedParts):
         return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
-        """Wait about `prepare_s` s; return a PrefillResult of a simulated model. Ignore `how`."""
+        """Simulate retrieval and prefill: wait about `prepare_s` seconds. `how` has no effect."""
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
@@ -151,7 +151,7 @@ class SimulatedCloud:
 
 @dataclass(slots=True)
 class SimulatedDevice:
-    """A device with simulated models, connected to clouds; `asking` makes a question's session."""
+    """A device with simulated models and links; `asking` returns a session to answer a question."""
 
     side: SimulatedSide
     connectors: Mapping[str, Connector]
@@ -215,7 +215,7 @@ async def faulty_device(
 async def linked_device(
     cloud: SimulatedCloud, side: SimulatedSide, emulate: Callable[[Stream], Stream]
 ) -> AsyncIterator[SimulatedDevice]:
-    """Yield a device connected to `cloud` in memory. `emulate` wraps its stream as a link."""
+    """Yield a device connected to `cloud` in memory; `emulate` adds a link's delays to a stream."""
 
     def stream() -> Stream:
         ours, theirs = memory_streams()

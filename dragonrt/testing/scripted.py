@@ -55,7 +55,7 @@ class Script:
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
 
     def kept(self, side: Side, prefix_hash: int) -> float:
-        """Return the log of the share of its weight that a side keeps: 0 (all) unless `loses`."""
+        """Return the log of the factor, at most 1, on a side's mixture weight; 0 unless `loses`."""
         which = prefix_hash >> (24 if side == "device" else 28) & 0xF
         return {0: -40.0, 1: -1.5}.get(which, 0.0) if self.loses else 0.0
 
@@ -108,7 +108,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Return predictions after the prefixes of `work.span` and tokens of `work.guess`, if any."""
+    """Return the model's predictions that `work` asks for: one per prefix, [] if it has none."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
@@ -132,7 +132,7 @@ class ScriptedModel(SimulatedModel):
 
 
 class PrefixVerifier(TokenVerifier):
-    """A TokenVerifier for scripted models: it computes the chance of acceptance from `hidden`."""
+    """A simulated predictor of whether a draft is accepted: its probability follows `hidden`."""
 
     threshold = 0.4
 
@@ -144,7 +144,7 @@ class PrefixVerifier(TokenVerifier):
 
 
 class ScriptedParts:
-    """Base of scripted Hosts (what a mode can use of its side): marker, controller, verifier."""
+    """Base of simulated sides: marker of withheld tokens, block controller, PrefixVerifier."""
 
     marker = (3, 4)
 
@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """A Host (what a mode can use of its side) without a model; see `scripted_resources`."""
+    """A simulated side without a model, from which `scripted_resources` prepares a mode."""
 
     side: Side
     vocabulary: int
@@ -176,9 +176,9 @@ def scripted_resources(
     side: Side = "device",
     timeouts: Timeouts = USUAL,
 ) -> Any:
-    """Return the Resources that a scripted side needs to run the mode of `settings`.
+    """Return the values that a simulated side needs for answers in the mode of `settings`.
 
-    `vocabulary` counts tokens; `members` maps names of a device's clouds to weights in the mixture.
+    `vocabulary` is the number of tokens. On a device, `members` has its clouds' mixture weights.
     """
     others = {name: replace(COUNTERPART, weight=weight) for name, weight in members.items()}
     host = ScriptedHost(side, vocabulary, timeouts)
