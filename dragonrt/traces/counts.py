@@ -14,7 +14,6 @@ from dragonrt.traces import events
 from dragonrt.traces.events import EVENTS, Event, Record
 
 OPENS = "open"
-"""The message that opens a session."""
 ROUNDING = 1e-12
 
 
@@ -24,7 +23,10 @@ def is_opening(event: Event) -> bool:
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Declare a sum from `start` in Counts: "a" counts events of tag a, "a.b" adds up their b."""
+    """Declare a field of Counts or AnswerCounts that is a sum over a trace's events.
+
+    The source "block" counts the events with that tag, "block.bits" adds up their field `bits`.
+    """
     return field(default=start, metadata={"sources": sources})
 
 
@@ -34,11 +36,12 @@ def _by_side() -> dict[Side, int]:
 
 @dataclass(slots=True)
 class DroppedMass:
-    """The probability C-SQS `dropped` at `tokens` tokens, and its bound `allowed` (SQS Thm. 2).
+    """The probability that C-SQS cut off at `tokens` tokens, with its bound (SQS Thm. 2).
 
-    `threshold` is that of the next token. `follows` is whether each threshold came from the one
-    before by SQS Eq. (8), as the theorem requires. `+` sums two answers. The second adds less to
-    the bound if it begins with the threshold at which the first ended.
+    C-SQS keeps the probabilities above a threshold that moves with each token. `dropped` sums the
+    others, and `allowed` is the most that the theorem allows for this sum. `threshold` is that of
+    the next token. `follows` is whether all thresholds follow Eq. (8), as the theorem requires.
+    `+` joins two answers; `allowed` grows less if the second begins with the first's `threshold`.
     """
 
     first: ConformalThreshold
@@ -94,17 +97,17 @@ class DroppedMass:
 
 @dataclass(slots=True)
 class Counts:
-    """The counts of one answer, or of several, from the trace of one side. Times are seconds.
+    """The numbers of one answer, or sums over several, from one side's trace. Times are seconds.
 
-    Of each side's `compared` drafts, `accepted` became decided tokens. Drafts behind a rejected one
-    of a block are not compared. `between_s` is the time from the first decided token to the last,
-    over `intervals` tokens. `waited_s` sums the times before tokens by the `cause` of TokenDecided.
-
-    `blocks` with `block_tokens` drafts were sent in `bits` bits. `verified` blocks had a result;
-    `accepted_tokens` of `judged` drafts were accepted, and `resampled` blocks had one rejected. The
-    cloud `decoded` tokens while it had no block; its model ran `calls` forwards. The device decided
-    `unverified` tokens alone, `unread` of them after the last result. `missing` counts by worker
-    the rounds without its upload. Of `preemptions` requests to stop a forward, `preempted` did.
+    Of each side's `compared` drafts, `accepted` ones became tokens of the answer. `between_s` is
+    the time from the first token to the last, `intervals` the number of tokens after the first.
+    `waited_s` sums the waits before tokens by the `cause` of TokenDecided. `preemptions` counts
+    requests to stop a forward, `preempted` the forwards that stopped.
+    `blocks` with `block_tokens` drafts were sent in `bits` bits. `verified` blocks had a result: a
+    draft was rejected in `resampled` ones, and `accepted_tokens` of `judged` drafts were accepted.
+    The cloud `decoded` tokens while it had no block; in all, its model ran `calls` forwards. In
+    mode `sprinter` the device decided `unverified` tokens alone, `unread` of them after the last
+    result. `missing` counts, by worker of mode `federated`, the rounds in which it sent nothing.
     """
 
     tokens: int = summed("decide")
@@ -154,15 +157,14 @@ class Counts:
 
 @dataclass(slots=True)
 class AnswerCounts(Counts):
-    """The counts of one answer, or of all parts of a question; `take` adds each record.
+    """The numbers of one answer, or of all parts of a question; call `take` with each record.
 
     `opened_s` is when the answer began, `begun_s` its current part, `last_s` the latest decision.
-
-    The ledger (SPEC 1.10) counts the bytes, tokens and distributions that left the device, and
-    `undecided` lists (step, token) of sent drafts. `weighed` tokens have evidence: `evidence_bits`
-    is how much likelier, in log2, the device's documents made them, `file_bits` is the part of each
-    file. `revealed` sums over sent tokens how much likelier, in log2, the device found them than
-    the cloud, None if not computed.
+    What left the device is in `question_bytes` to `documents_named`; `undecided` lists (step,
+    token) of sent drafts. `weighed` counts the tokens with known evidence. `evidence_bits` sums
+    over them log2 of the mixture's probability over the cloud's, `file_bits` over the mixture's
+    without each file. `revealed` sums over sent tokens log2 of the device's probability over the
+    cloud's, each at least 0; it is None if it was not computed.
     """
 
     opened: events.AnswerOpened | None = None

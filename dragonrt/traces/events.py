@@ -1,7 +1,6 @@
-"""The events of a trace, each a frozen type.
+"""The events of a trace, each a frozen type; times are seconds.
 
-A Record adds time and session to an event. `step` is the index of an answer token (0-based),
-`round` the number of a block, times are seconds.
+A Record adds time and session. `step` is an answer token's index from 0, `round` a block's number.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +15,6 @@ from dragonrt.side import Side
 from dragonrt.wire.reasons import Reason
 
 Cause = Literal["own", "other", "target"]
-"""The last input of a decision: the own draft, the other side's, or its target or verdict."""
 
 
 class Event(Struct, frozen=True, tag_field="event", omit_defaults=True, forbid_unknown_fields=True):
@@ -92,9 +90,10 @@ class TokenDecided(Event, frozen=True, tag="decide"):
     `cause` is the last input of the decision: the own draft, the other's, or a target. `waited` is
     the time since the last decision. `share` is the device's part of the token's probability; if a
     target verifies, 1 for an accepted draft, else 0. `document` is the index of the own chunk with
-    the largest part. The probability is p in the mixture, q by the cloud alone, d by the device
-    alone, r without one own file. `evidence` is log2 p/q, None if unknown, `files` has log2 p/r by
-    file. A `withheld` token is not sent. A sent one reveals `revealed` bits, max(0, log2 d/q).
+    the largest part. `evidence` is log2 of the token's probability in the mixture over that by the
+    cloud alone, None if unknown. `files` has, for each own file, log2 of that in the mixture over
+    that in a mixture without the file. A `withheld` token is not sent to the cloud. A sent one
+    reveals `revealed` bits: log2 of its probability by the device over the cloud's, at least 0.
     """
 
     step: int
@@ -116,7 +115,7 @@ class TokenDecided(Event, frozen=True, tag="decide"):
 
 
 class TokenRanked(Event, frozen=True, tag="rank"):
-    """With `top_logprobs`: the mixture's `probability` of the token, and the likeliest `tokens`."""
+    """A token's `probability` in the mixture and the likeliest `tokens`, if `top_logprobs` asks."""
 
     step: int
     token: int
@@ -175,14 +174,14 @@ class TargetDecoded(Event, frozen=True, tag="decoded"):
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """A sent block will get no verdict; `tokens` of its drafts equal tokens decided since."""
+    """A block gets no verdict, as its session ended; `tokens` of its drafts are decided."""
 
     round: int
     tokens: int
 
 
 class RoundDecided(Event, frozen=True, tag="round"):
-    """A device mixed workers by `weights` and decided `decided` tokens. `missing` sent none."""
+    """A device decided `decided` tokens by uploads mixed by `weights`; `missing` sent no upload."""
 
     round: int
     step: int
@@ -192,7 +191,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """For a verified token of `step`, C-SQS cut off the mass `dropped` by its threshold `beta`."""
+    """At `step`, C-SQS cut tokens below probability `beta`; `dropped` is their sum."""
 
     step: int
     beta: float
@@ -300,8 +299,8 @@ OnNotice = Callable[[Noticed], None]
 class AnswerClosed(Event, frozen=True, tag="close"):
     """The answer ended; `finish` is stop, length, cancelled or error.
 
-    The device adds the bytes of its connections during the answer, probes and padding included, and
-    the round trip. At a constant rate it adds `frame_wait`, a message's mean wait for a frame.
+    A device adds the bytes on its connections during the answer, with probes and padding, and the
+    round trip. With frames at a constant rate, `frame_wait` is a message's mean wait for one.
     """
 
     finish: str

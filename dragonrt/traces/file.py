@@ -1,7 +1,6 @@
 """Traces as files: one line of JSON per record; the first has the event `start`.
 
-An object has `t`, `side`, `session`, `event` (its name), `peer` where there is one, and the event's
-own fields. Fields with their default are left out. Reading returns the same records.
+A line has `t`, `side`, `session`, `event`, `peer`, and the event's fields, except default values.
 """
 
 import json
