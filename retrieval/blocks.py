@@ -81,8 +81,7 @@ class Document(NamedTuple):
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
     """Return (text, rows, pages): the blocks' text, and the offsets where rows and pages begin.
 
-    Each line of a Table is a row, and the text after a Table begins a row, too: `chunking.chunk`
-    prefers to cut there.
+    Lines of a Table begin rows, as does the text after it: `chunking.chunk` prefers to cut there.
     """
     text, rows, pages, before = "", list[int](), list[int](), False
     for block in blocks:

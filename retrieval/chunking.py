@@ -65,8 +65,7 @@ def chunk(
     `rows` has the offsets in `text` where rows of tables begin. A span ends before the first row
     that begins after a quarter of its words, or after half of them if `rows` has 500 or more.
     Without such a row it ends with the last paragraph, or else the last sentence, that ends in its
-    second half. A span of several words also has at most 3 * `words` tokens, as `tokens_of`
-    estimates them; white space other than a single blank counts one token per byte.
+    second half. A span of several words also has at most 3 * `words` tokens (see `tokens_of`).
     """
     if words < 1:
         raise RetrievalError(f"a chunk needs at least one word, not {words}")

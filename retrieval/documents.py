@@ -1,8 +1,7 @@
 """Read a file of any supported format as a Document.
 
-The document depends on the file's content and suffix, not on the rest of its name. Its title is the
-format's own (HTML title, document properties, front matter, e-mail subject), else the first
-heading, else the first line.
+The document depends on the file's content and suffix alone. Its title is the format's own (HTML
+title, document properties, front matter, e-mail subject), else the first heading or the first line.
 """
 
 import email

@@ -55,8 +55,7 @@ class Embedder:
     def load(cls, name: str = DEFAULT) -> "Embedder":
         """Load a sentence-transformers model by "default", its directory or its Hugging Face id.
 
-        Raises RetrievalError if there is no such model, the hub cannot be reached, or
-        sentence-transformers is not installed.
+        Raises RetrievalError if the model, the hub or the library sentence-transformers is missing.
         """
         if find_spec("sentence_transformers") is None:
             raise RetrievalError(f"{name} needs sentence-transformers: pip install it")
@@ -97,7 +96,7 @@ def bundled_directory() -> Path:
 def fingerprint(model: Path) -> str:
     """Return a hash of a model's file or directory, by which vectors and stored KV refer to it.
 
-    Of weights above 1 MiB samples are hashed. Raises RetrievalError if it has no model.
+    Of weights above 1 MiB only samples are hashed. RetrievalError for a directory without weights.
     """
     digest = hashlib.sha256()
     try:

@@ -62,7 +62,7 @@ def read_text(path: Path, most: float = MOST) -> str:
 
 
 def create(path: Path, *, new: bool = False) -> BinaryIO:
-    """Open a new or emptied file for writing, mode 0600. If `new`, OSError for an existing file."""
+    """Open a new or emptied file for writing, mode 0600. Raises OSError if it exists and `new`."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if new else os.O_TRUNC)
     flags |= getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
     number = os.open(path, flags, 0o600)
@@ -79,7 +79,7 @@ def make_directory(path: Path) -> None:
 
 
 def narrow(paths: Iterable[Path]) -> bool:
-    """Remove others' access to those `paths` that this user owns; return whether any had it."""
+    """Remove other users' access to those `paths` that this user owns; return if there was any."""
     narrowed = False
     for path in paths if os.name == "posix" else ():
         with suppress(OSError):

@@ -49,7 +49,7 @@ class UpdateOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The input of `main`: what to index (see `Index.update`), and whether to `watch` it."""
+    """What a child process that runs `main` indexes, once, or again at each change if `watch`."""
 
     documents: list[str]
     directory: str
@@ -142,7 +142,10 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 
 
 def between_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
-    """Embed `texts` by `documents`, resting 98 % of time while an answer is open (`idle` unset)."""
+    """Return embeddings of `texts` by the function `documents`, slowly while an answer is open.
+
+    An open answer unsets `idle`: the process then rests for 98 % of the time.
+    """
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):
         begun_s = time.monotonic()

@@ -38,7 +38,7 @@ are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found chunk: `score` is its cosine with the question; hits are ranked by their `order`."""
+    """A found chunk: `score` is its cosine with the question, `order` what a search ranks it by."""
 
     chunk: Chunk
     score: float
@@ -120,7 +120,7 @@ class Index:
         return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
-        """Yield chunks of over `characters` characters, text and title, which a model may cut."""
+        """Yield chunks whose text and title exceed `characters` together: a model may cut them."""
         return self._read(self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
@@ -215,7 +215,7 @@ class Index:
 
 
 def near(hits: Sequence[Hit]) -> list[Hit]:
-    """Return the first, best hit, and all hits whose `order` is at most NEAR (0.1) lower."""
+    """Return the best hit, the first, and all whose `order` (see Hit) is at most 0.1 lower."""
     return [hit for hit in hits if hit.order >= hits[0].order - NEAR]
 
 
@@ -232,8 +232,7 @@ class Retriever:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        If `k` is None, return the best chunk, and the second if it is `near` the first. `within`
-        limits the documents, see `Index.search`.
+        If `k` is None, these are one or, if they are `near`, two. See `Index.search` for `within`.
         """
         if len(self.index) == 0 or (k is not None and k < 1):
             return []
@@ -247,8 +246,7 @@ class _Update:
     """One run of `Index.update`, by the only writer.
 
     `_waiting` are sizes of files that are not done, small ones first, and `_read` files that were
-    read, with the number of embedded chunks that completes each. `_kept` are up to date, `_written`
-    those of this run, `_changes` what is not committed yet.
+    read, with the number of embedded chunks that completes each. `_changes` are not committed yet.
     """
 
     def __init__(

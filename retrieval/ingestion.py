@@ -181,11 +181,11 @@ def content_hash(path: Path) -> str:
 
 
 def look(path: str) -> tuple[int, str, float]:
-    """Return a file's size in bytes, its stamp, and its time of modification in Unix seconds.
+    """Return a file's size in bytes, a stamp that shows changes, and its Unix time of modification.
 
-    A file whose stamp is that of the last update need not be read: neither the file nor `CUT`, the
-    version of chunking, has changed. If the stamp begins with "/", the file changed in the last 2 s
-    and must be read next time, too (as git does). Raises DocumentError for no regular file.
+    If the stamp equals that of the last update, neither the file nor the way to chunk it (`CUT`)
+    has changed, so it need not be read. A stamp with "/" at its start shows nothing, as the file
+    changed in the last 2 s: read it next time, too. Raises DocumentError if it is no regular file.
     """
     try:
         found = os.stat(path)  # noqa: PTH116 (many files)

@@ -53,7 +53,7 @@ class KvStore:
         self._uncounted = math.inf if limit < math.inf else -math.inf
 
     def write(self, digest: str, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's KV; return its bytes, 0 if above the limit. Raises RetrievalError."""
+        """Store a chunk's KV; return its bytes, 0 if over the limit. RetrievalError if it fails."""
         packed = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         data = save(packed, metadata={_CHECKSUM: _checksum(packed)})
         if len(data) > self.limit:
@@ -86,7 +86,7 @@ class KvStore:
         return sum(size for _, size, _ in self._files())
 
     def oldest(self) -> float:
-        """Return the Unix time when the KV deleted next was last read; now if none is stored."""
+        """Return the Unix time when the least recently read KV was read; now if none is stored."""
         return min((at for at, _, _ in self._files()), default=time.time_ns()) / 1e9
 
     def _evict(self, newest: Path) -> float:

@@ -300,8 +300,8 @@ def _within(node: LexborNode, *tags: str) -> Iterator[LexborNode]:
 def raised(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
     """Return the text of an HTML element sup or sub, its `tag`, as plain text: "^2", "_2", " [2]".
 
-    `mark` is the element's text. If `before`, the character before it, forms no power or index
-    with it, as in "3rd", the text stays. A link to a note (`is_note`) is put in brackets.
+    `mark` is the element's text, `before` the character before it. If they are no power or index,
+    as in "3rd", `mark` is returned unchanged. A link to a footnote (`is_note`) gets brackets.
     """
     if is_note:
         return f" [{mark.strip('[]')}]"

@@ -76,10 +76,10 @@ def lacking(question: str, text: str) -> float:
 
 
 def described(name: str, front: str) -> tuple[str, str]:
-    """Return a file's (date, words), from its `name` and its `front` matter; "" for no date.
+    """Return a file's date and search words, from its `name` and `front` matter; "" for no date.
 
-    The words, by which the file's chunks are found, are its name with folders, "#" with each tag,
-    names of months in dates, and the front matter.
+    A search finds the file's chunks by these words, too: its name with folders, each tag after "#",
+    dates such as "31 January" for 2026-01-31, and the front matter.
     """
     words = [name]
     for tags in _TAGS.findall(front):
@@ -97,7 +97,7 @@ def in_context(question: str, earlier: Sequence[tuple[str, str]]) -> str:
 
     Turns, oldest first, are (question, answer), "" for no answer. A question needs the turn before
     if it begins as a sequel ("and", "what about"), refers to something ("it", "she") or has only
-    function words; that turn's question may need an earlier one. The question is then repeated.
+    function words; that turn's question may need one, too. After turns the question comes twice.
     """
     first, texts = question, [question]
     for before, answer in reversed(earlier):

@@ -31,8 +31,7 @@ def search(
 
     `vector` is the question's embedding, `words` its words with weights. `by` selects the score
     `order`, `within` the documents: see `Index.search`. A chunk is omitted if a newer version of
-    its file has nearly the same chunk with as many of the question's words. Raises RetrievalError
-    if `within` names no document.
+    its file has nearly the same chunk with as many of the question's words.
     """
     own = store.within(within) if within else None
     few = own is not None and len(own) <= 2 * FREQUENT

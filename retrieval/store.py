@@ -2,8 +2,7 @@
 
 Equal chunks are stored once, with all their places in files. A vector is stored once it is
 computed, by its chunk's digest and its model; all other changes of a portion of files are one
-transaction. An interrupted update leaves the committed portions, and the next one finds the
-finished vectors.
+transaction. After an interruption the next update finds its committed portions and vectors.
 """
 
 import re
@@ -63,7 +62,10 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A snapshot's number (the first is 1), its settings, and how many files and chunks it has."""
+    """The description of an index's snapshot: its settings, number (from 1), counts and dimension.
+
+    Settings are `documents` (paths), the embedding `model`, its `fingerprint`, `words` per chunk.
+    """
 
     documents: str
     model: str
@@ -75,7 +77,7 @@ class Manifest:
     dimension: int = 0
 
     def settings(self) -> "Manifest":
-        """Return a copy in which all but the settings is 0, to compare snapshots by settings."""
+        """Return a copy with 0 for all but the settings, to compare those of two snapshots."""
         return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
@@ -167,9 +169,9 @@ class Store(ABC):
         """Return ids of chunks with all `words`: those in `among`, or at most 2000 of all."""
 
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
-        """Update the tables that searches read; `commit` calls this last, within its transaction.
+        """Update the database's tables of words and vectors; `commit` calls this at its end.
 
-        `changed` are ids of chunks with new `about`. The default does nothing: SQLite has triggers.
+        `changed` are ids with new `about` (see IndexedFile). By default empty: SQLite has triggers.
         """
 
     @abstractmethod
@@ -258,7 +260,7 @@ class Store(ABC):
                 yield number
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return {id: chunk}, each as in the first file that has it and that `within` allows."""
+        """Return {id: chunk}; `source` is the first file with the chunk of those in `within`."""
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
         which = f"{_among(numbers)} AND {condition}"
@@ -289,7 +291,10 @@ class Store(ABC):
             yield number, Chunk(digest, text, title, _name(path), *place)
 
     def ids(self, *, likeliest: bool = False) -> dict[str, int]:
-        """Return {digest: id} of all chunks by file; if `likeliest`, starts of new files first."""
+        """Return {digest: id} of all chunks, in the order of files' names and of each text.
+
+        If `likeliest`, those that questions may need most come first: beginnings of new files.
+        """
         order = (_LIKELIEST if likeliest else "") + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 

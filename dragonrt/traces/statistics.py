@@ -201,5 +201,5 @@ def _ms_each(seconds: float, count: int) -> float | None:
 
 
 def acceptance(counts: Counts, *sides: Side) -> dict[Side, float | None]:
-    """Return each side's acceptance: accepted over compared drafts, None if none were compared."""
+    """Return by side the share of its compared drafts that were accepted; None if it has none."""
     return {side: share(counts.accepted[side], counts.compared[side]) for side in sides}

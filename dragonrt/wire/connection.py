@@ -1,8 +1,7 @@
 """The state machine of one connection: handshake, then many sessions over one stream.
 
 It has no socket, task or clock. `receive_data` turns bytes into events, `send` a message into
-bytes; `data_to_send` returns the bytes of the handshake and of automatic replies. Both sides run
-the same code.
+bytes. `data_to_send` returns the bytes of the handshake and of automatic replies.
 
     HELLO --Hello--> AUTHENTICATE --Authenticate--> OPEN          any state --Goodbye--> CLOSED
 
@@ -72,7 +71,7 @@ RECEIVE: Final[dict[State, dict[type[Message], State]]] = {
 
 
 def admit(kind: type[SessionMessage]) -> None:
-    """Register a mode's message type: every Connection in state OPEN then accepts its messages."""
+    """Let open Connections accept a mode's message type `kind`; called where modes define it."""
     RECEIVE[State.OPEN][kind] = State.OPEN
 
 
@@ -97,9 +96,9 @@ class Traffic(NamedTuple):
 
 
 class Connection:
-    """The protocol of one side of a connection, without I/O; `hello` describes this side.
+    """The protocol of one side of a connection: a transport gives it bytes and sends its bytes.
 
-    Both sides must have the same `key`, or both none: otherwise the handshake fails.
+    `hello` describes this side. The handshake fails unless both have the same shared `key` or none.
     """
 
     def __init__(
@@ -163,7 +162,10 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """Note the stream's end: return [(Goodbye(LOST), 0)]. Raises HandshakeError before OPEN."""
+        """End the connection as the transport's stream has ended: return [(a Goodbye, size 0)].
+
+        The Goodbye has the reason LOST. Raises HandshakeError if the handshake was not complete.
+        """
         before, partial = self.state, self._frames.has_partial_frame
         if before is State.CLOSED:
             return []
@@ -184,10 +186,9 @@ class Connection:
         return self.data_to_send()
 
     def queue(self, message: Message) -> int:
-        """Add `message` to `data_to_send`; return the bytes of its frame, without padding.
+        """Add `message` to `data_to_send`; return the size of its frame in bytes, without padding.
 
-        Raises LocalProtocolError if the state does not allow it: the handshake is automatic,
-        sessions follow `sessions.SEND`, and nothing follows a Goodbye.
+        Raises LocalProtocolError if the connection's or the session's state does not allow it.
         """
         ready = self.state is State.OPEN and not isinstance(message, Hello | Authenticate)
         if self.closed or not (ready or isinstance(message, Goodbye)):
@@ -223,12 +224,12 @@ class Connection:
         self._padded = True
 
     def pace(self) -> None:
-        """Begin a constant rate: `next_padded_frame` sends all further messages but a Goodbye."""
+        """Begin a constant rate: hold messages back, for the `next_padded_frame` of each tick."""
         if self._waiting is None:
             self._waiting = bytearray()
 
     def unpace(self) -> None:
-        """End `pace`: send the bytes held back in padded frames, and further messages at once."""
+        """End the constant rate: `data_to_send` has what `pace` held back, in padded frames."""
         waiting, self._waiting = self._waiting, None
         if waiting:  # it may begin within a frame, whose first part went out in a padded one
             self._write(bytes(waiting), padded=True)

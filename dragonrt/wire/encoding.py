@@ -3,10 +3,9 @@
 A message is the array `[TYPE, field, field, ...]`, so a draft costs few bytes beyond its payload.
 Decoding bounds array lengths, rejects maps and extensions, and each message checks its fields.
 
-A frame is a body after a 4-byte header, so that a stream of bytes becomes messages again. The
-header is a big-endian integer. Bit 31: the body is an lz4 block, after its original size. Bit 29:
-it is padded. Bits 30 and 28 are zero. Bits 27-0 are the length of the body. The declared length and
-the original size are checked before anything is buffered.
+A frame is a body after a 4-byte header, a big-endian integer. Bit 31: the body is an lz4 block,
+after its original size. Bit 29: it is padded. Bits 30 and 28 are zero. Bits 27-0 are the length of
+the body. This length and the original size are checked before anything is buffered.
 
 Encryption does not hide the sizes of messages. In padded frames (SPEC 1.10) an observer sees
 only one of SIZES, and nothing at a constant rate. The body of a padded frame is 4 bytes with the
@@ -83,8 +82,7 @@ def content_of(body: bytes) -> bytes:
 class FrameDecoder:
     """A decoder of frames: `feed` adds received bytes, `next_body` returns complete bodies.
 
-    `limit` is the longest body, before and after decompression; it may change between frames.
-    It buffers at most one such frame and the bytes of one `feed`, twice that for padded frames.
+    `limit` is the most bytes of a body, before and after decompression, and bounds the buffer.
     """
 
     def __init__(self, limit: int = MAX_BODY, flags: int = _LZ4 | PADDED) -> None:
@@ -103,7 +101,7 @@ class FrameDecoder:
         self._buffer += data
 
     def next_body(self) -> bytes | None:
-        """Return the next body, None if more bytes are needed. Raises RemoteProtocolError."""
+        """Return the next body, None until it is complete; RemoteProtocolError if it is invalid."""
         while True:
             inner = self._inner
             if inner is not None and (body := inner.next_body()) is not None:

@@ -49,10 +49,10 @@ class Fields(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Base of messages and their parts: typed fields, sent as an array of their values."""
 
     def clean(self, *names: str) -> None:
-        """Make each named field, a text for people, a printable line of at most MAX_LINE bytes.
+        """Replace unprintable characters of the named text fields by blanks, and cut to 1024 bytes.
 
-        They are cleaned, not refused: so reporting an error cannot fail, and the other side cannot
-        control a terminal.
+        A new message calls this for texts that people read: the other side then cannot control a
+        terminal. Nothing is refused, so that an error can always be reported.
         """
         for name in names:
             force_setattr(self, name, _one_line(getattr(self, name)))
@@ -67,7 +67,7 @@ def _one_line(line: str) -> str:
 
 
 def printable(limit: int) -> Meta:
-    """Return a constraint on strings, such as names: 1 to `limit` printable characters."""
+    """Return msgspec's constraint for a field's text: 1 to `limit` printable characters."""
     words = f"1 to {limit} printable characters"
     return Meta(max_length=limit, pattern=_PRINTABLE, description=words)
 
@@ -98,7 +98,7 @@ Values = tuple[tuple[str, Value], ...]
 
 
 def pack(instance: Any) -> Values:
-    """Return (name, value) of those fields of a settings object that an Open message carries."""
+    """Return a settings object's (name, value) pairs for an Open, without those of one side."""
     values, packed = flat(instance), list[tuple[str, Value]]()
     for entry in entries(type(instance)):
         value = values[entry.name]
@@ -111,7 +111,7 @@ def pack(instance: Any) -> Values:
 
 
 def unpack(cls: type[T], values: Values) -> T:
-    """Return a `cls` with `values` of `pack`, and defaults elsewhere. Raises MessageError."""
+    """Return a settings object of class `cls` from pairs of `pack`; MessageError for bad pairs."""
     known = {entry.name: entry for entry in entries(cls) if entry.about.travels}
     given: dict[str, Any] = {}
     for name, value in values:

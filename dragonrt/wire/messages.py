@@ -1,8 +1,7 @@
 """The messages: one set of frozen structs, the same in both directions.
 
-`encoding` turns a message into bytes and back, and checks the fields that it decodes. TYPE is the
-code of a message's type. Integers named `*_us` are microseconds, `step` is the index of the next
-answer token (0-based), a token is an integer.
+TYPE is the code of a message's type. Integers named `*_us` are microseconds, `step` is the index of
+the next answer token (0-based), a token is an integer.
 """
 
 from collections.abc import Sequence
@@ -41,9 +40,9 @@ class Hello(Fields, frozen=True):
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
     wall clock in milliseconds since 1970 (0: unknown). `tokenizer` and `weights` are hashes. A
-    verifier network is chosen by the cloud's `weights`; an answer resumes only at a cloud of
-    equal `weights`. `software` and `model` are for people. Only role, tokenizer and vocabulary are
-    compared.
+    draft verifier must be trained for the cloud's `weights`, and an interrupted answer resumes only
+    if they are the same. `version`, `tokenizer` and `vocabulary` must be equal on both sides, and
+    `role` must differ. `software` and `model` are for people.
     """
 
     TYPE: ClassVar[int] = 0
@@ -101,14 +100,14 @@ class SessionMessage(Fields, frozen=True):
     session: U32
 
     def listed(self) -> Sequence[int]:
-        """Return the message's token ids (default: none); the receiver checks their range."""
+        """Return all token ids in the message, () if none: the receiver checks their range."""
         return ()
 
 
 class Open(SessionMessage, frozen=True):
-    """Opens a session in a mode: a question that the other side answers with its own documents.
+    """Opens a session: asks the other side to take part in an answer, with its own documents.
 
-    `question` and `settings` are fields of a Question and of the mode's settings, from `pack`.
+    `question` has a Question's fields, `settings` those of the `mode`, as (name, value) pairs.
     """
 
     TYPE: ClassVar[int] = 5
@@ -120,8 +119,7 @@ class Open(SessionMessage, frozen=True):
 class Source(Fields, frozen=True):
     """A document that an answer rests on: title, name of its file, relevance to the question.
 
-    `bits` is log2 of how much likelier the file made the answer. The document's `sentence` has
-    the answer.
+    `bits` is log2 of how much likelier it made the answer, which is in its `sentence`.
     """
 
     title: Line
@@ -142,7 +140,7 @@ class Attribution(Fields, frozen=True):
     """The sources of an answer among the sender's documents.
 
     `missing` are the numbers and codes of the answer that are in none of the documents read.
-    `differing` alternates between an answer's number and its other value in the documents.
+    `differing` is pairs in one list: a number of the answer, then that of the documents.
     """
 
     sources: Annotated[tuple[Source, ...], Meta(max_length=MAX_DOCUMENTS)] = ()

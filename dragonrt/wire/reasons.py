@@ -53,7 +53,7 @@ class Reason(StrEnum):
 
 
 class WireError(DragonError):
-    """Base of this package's errors: a `reason` that both sides know, and a line for the user."""
+    """Base of the wire protocol's errors: a `reason` code, and a line of `text` for the user."""
 
     def __init__(self, reason: Reason, text: str) -> None:
         super().__init__(text)
@@ -70,7 +70,7 @@ class End:
 
     @classmethod
     def of(cls, error: DragonError, usual: Reason) -> Self:
-        """Return an End with the text of `error`, and its reason or, if it has none, `usual`."""
+        """Return an End from an error: its text, and its reason or, if it has none, `usual`."""
         return cls(error.reason if isinstance(error, WireError) else usual, str(error))
 
     @override
@@ -79,7 +79,7 @@ class End:
 
 
 class MessageError(WireError):
-    """A message is malformed or mistimed: its `session` ends, or if None, the connection."""
+    """A malformed or mistimed message: `session` ends, or the connection if `session` is None."""
 
     def __init__(self, reason: Reason, text: str, session: int | None = None) -> None:
         super().__init__(reason, text)
@@ -87,7 +87,7 @@ class MessageError(WireError):
 
 
 class BusyError(WireError):
-    """This side is at its limit: retry in `retry_s` seconds, or at any time if it is 0."""
+    """This side has too many answers or connections: retry in `retry_s` seconds (0: any time)."""
 
     def __init__(self, text: str, retry_s: float = 0.0) -> None:
         when = f": try again in {retry_s:.1f} s" if retry_s else ""

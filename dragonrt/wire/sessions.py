@@ -1,7 +1,6 @@
 """The sessions of one connection: which message may come when.
 
-A fault in one session raises MessageError with that session's number and never affects another;
-`Connection` turns it into a Close.
+A fault in one session raises MessageError with its number; `Connection` then closes it alone.
 """
 
 from collections import OrderedDict
@@ -45,9 +44,9 @@ SEND: Final = _steps(SessionState.INVITED, SessionState.ASKED)
 
 
 def admit(kind: type[SessionMessage], *, early: bool) -> None:
-    """Register a mode's message type: open sessions then may send and receive its messages.
+    """Let both sides of open sessions send a mode's message type `kind`; called at its definition.
 
-    If `early`, the side that opened a session may send them before the other side's Opened.
+    If `early`, the side that opened a session may send it before the other side's Opened.
     """
     for table, asking in ((RECEIVE, SessionState.INVITED), (SEND, SessionState.ASKED)):
         table[SessionState.OPEN][kind] = SessionState.OPEN
@@ -59,9 +58,10 @@ REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be u
 
 
 class Sessions:
-    """The states of all sessions of a connection, at most `limit`; tokens are below `vocabulary`.
+    """The states of a connection's sessions, at most `limit` at once: which message may come when.
 
-    A number may be reused, but a late Close of the old session then ends the new one.
+    Tokens in messages must be below `vocabulary`, the number of tokens. A session's number may be
+    used again, but a late Close of the old session then ends the new one.
     """
 
     def __init__(self, vocabulary: int, limit: int) -> None:
@@ -75,7 +75,10 @@ class Sessions:
         return self._states.get(session, SessionState.NONE)
 
     def receive(self, message: SessionMessage) -> SessionMessage | None:
-        """Record a received message; return it, None if after our Close. Raises MessageError."""
+        """Record a received message and return it, or None if it is late for a closed session.
+
+        Raises MessageError if it may not come now or has a token outside the vocabulary.
+        """
         session, kind = message.session, type(message)
         state = self._states.get(session, SessionState.NONE)
         if state is SessionState.NONE and kind is not Open:
