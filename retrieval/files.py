@@ -79,7 +79,7 @@ def make_directory(path: Path) -> None:
 
 
 def narrow(paths: Iterable[Path]) -> bool:
-    """Remove other users' access to those `paths` that this user owns; return if there was any."""
+    """Remove other users' access to `paths` that this user owns; return whether any had it."""
     narrowed = False
     for path in paths if os.name == "posix" else ():
         with suppress(OSError):

@@ -120,7 +120,7 @@ class Index:
         return self.store.chunks([number])[number]
 
     def longer(self, characters: int) -> Iterator[Chunk]:
-        """Yield chunks whose text and title exceed `characters` together: a model may cut them."""
+        """Yield chunks whose text and title exceed `characters`: an embedder may truncate them."""
         return self._read(self.store.longer(characters))
 
     def chunks(self) -> Iterator[Chunk]:
@@ -232,7 +232,7 @@ class Retriever:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        If `k` is None, these are one or, if they are `near`, two. See `Index.search` for `within`.
+        If `k` is None, return the best, or the best two if `near`. For `within` see `Index.search`.
         """
         if len(self.index) == 0 or (k is not None and k < 1):
             return []

@@ -67,7 +67,7 @@ class PostgresStore(Store):
     def writing(cls, url: str, rebuild: bool, wait_s: float = 0.0) -> Iterator["PostgresStore"]:
         """Return a context of the index, open for this writer alone; create it if it is missing.
 
-        `rebuild` replaces an index of another format. RetrievalError if others write `wait_s` s.
+        `rebuild` replaces another format's index. RetrievalError if others write for `wait_s` s.
         """
         with cls(url) as store:
             busy = "another process is updating the index: wait until it is done"

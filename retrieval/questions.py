@@ -76,7 +76,7 @@ def lacking(question: str, text: str) -> float:
 
 
 def described(name: str, front: str) -> tuple[str, str]:
-    """Return a file's date and search words, from its `name` and `front` matter; "" for no date.
+    """Return a file's ISO date ("" if none) and search words, from its `name` and `front` matter.
 
     A search finds the file's chunks by these words, too: its name with folders, each tag after "#",
     dates such as "31 January" for 2026-01-31, and the front matter.
@@ -97,7 +97,7 @@ def in_context(question: str, earlier: Sequence[tuple[str, str]]) -> str:
 
     Turns, oldest first, are (question, answer), "" for no answer. A question needs the turn before
     if it begins as a sequel ("and", "what about"), refers to something ("it", "she") or has only
-    function words; that turn's question may need one, too. After turns the question comes twice.
+    function words; that turn's question may need one, too. With turns the question comes twice.
     """
     first, texts = question, [question]
     for before, answer in reversed(earlier):

@@ -171,7 +171,7 @@ class Store(ABC):
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
         """Update the database's tables of words and vectors; `commit` calls this at its end.
 
-        `changed` are ids with new `about` (see IndexedFile). By default empty: SQLite has triggers.
+        `changed` are ids of chunks with new `about` (see IndexedFile). SQLite has triggers instead.
         """
 
     @abstractmethod
@@ -260,7 +260,7 @@ class Store(ABC):
                 yield number
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return {id: chunk}; `source` is the first file with the chunk of those in `within`."""
+        """Return {id: chunk}; a chunk's `source` is the first file in `within` that has it."""
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
         which = f"{_among(numbers)} AND {condition}"

@@ -162,7 +162,7 @@ class Connection:
         return events
 
     def eof(self) -> list[tuple[Event, int]]:
-        """End the connection as the transport's stream has ended: return [(a Goodbye, size 0)].
+        """Close after the received stream has ended: return [(Goodbye, 0)], an event and its size.
 
         The Goodbye has the reason LOST. Raises HandshakeError if the handshake was not complete.
         """
@@ -181,7 +181,7 @@ class Connection:
         return [(lost, 0)]
 
     def send(self, message: Message) -> bytes:
-        """Queue `message`; return all queued bytes, to be written in order. Raises as `queue`."""
+        """Queue `message`, and return all queued bytes in order. Raises LocalProtocolError."""
         self.queue(message)
         return self.data_to_send()
 
@@ -224,7 +224,7 @@ class Connection:
         self._padded = True
 
     def pace(self) -> None:
-        """Begin a constant rate: hold messages back, for the `next_padded_frame` of each tick."""
+        """Begin a constant rate: messages wait until `next_padded_frame` takes them, at a tick."""
         if self._waiting is None:
             self._waiting = bytearray()
 

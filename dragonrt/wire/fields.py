@@ -49,7 +49,7 @@ class Fields(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Base of messages and their parts: typed fields, sent as an array of their values."""
 
     def clean(self, *names: str) -> None:
-        """Replace unprintable characters of the named text fields by blanks, and cut to 1024 bytes.
+        """Blank unprintable characters in the named text fields, and cut the texts to 1024 bytes.
 
         A new message calls this for texts that people read: the other side then cannot control a
         terminal. Nothing is refused, so that an error can always be reported.
@@ -98,7 +98,7 @@ Values = tuple[tuple[str, Value], ...]
 
 
 def pack(instance: Any) -> Values:
-    """Return a settings object's (name, value) pairs for an Open, without those of one side."""
+    """Return those (name, value) pairs of a settings object that an Open message carries."""
     values, packed = flat(instance), list[tuple[str, Value]]()
     for entry in entries(type(instance)):
         value = values[entry.name]

@@ -39,9 +39,9 @@ class Hello(Fields, frozen=True):
     """The first message of each side: its identity, and what must agree for a connection.
 
     `nonce` is 16 fresh random bytes, `vocabulary` the number of tokens, `clock_ms` the sender's
-    wall clock in milliseconds since 1970 (0: unknown). `tokenizer` and `weights` are hashes. A
-    draft verifier must be trained for the cloud's `weights`, and an interrupted answer resumes only
-    if they are the same. `version`, `tokenizer` and `vocabulary` must be equal on both sides, and
+    wall clock in milliseconds since 1970 (0: unknown). `tokenizer` and `weights` are hashes. An
+    interrupted answer resumes only at a cloud of the same `weights`; in mode `sprinter` they select
+    the verifier of drafts. `version`, `tokenizer` and `vocabulary` must be equal on both sides, and
     `role` must differ. `software` and `model` are for people.
     """
 
@@ -140,7 +140,7 @@ class Attribution(Fields, frozen=True):
     """The sources of an answer among the sender's documents.
 
     `missing` are the numbers and codes of the answer that are in none of the documents read.
-    `differing` is pairs in one list: a number of the answer, then that of the documents.
+    `differing` has pairs in one list: a number of the answer, then that of the documents.
     """
 
     sources: Annotated[tuple[Source, ...], Meta(max_length=MAX_DOCUMENTS)] = ()

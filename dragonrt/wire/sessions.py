@@ -60,8 +60,8 @@ REMEMBERED_CLOSED = 256  # sessions we closed, for which messages may still be u
 class Sessions:
     """The states of a connection's sessions, at most `limit` at once: which message may come when.
 
-    Tokens in messages must be below `vocabulary`, the number of tokens. A session's number may be
-    used again, but a late Close of the old session then ends the new one.
+    Tokens in messages must be below `vocabulary`, the model's token count. A session's number may
+    be used again, but a late Close of the old session then ends the new one.
     """
 
     def __init__(self, vocabulary: int, limit: int) -> None:
