@@ -31,8 +31,7 @@ from dragonrt.wire.reasons import HandshakeError, Reason, WireError
 LENGTH_BYTES = 2
 MOST_SEALED = 65_535
 TAG_BYTES = 16
-REKEY_AFTER = 2**16
-"""Records of one direction per key; the next key is derived from it."""
+REKEY_AFTER = 2**16  # records of one direction per key; the next key is derived from it
 
 KEYS_DIFFER = "shared key does not match; give both sides the same --key-file"
 NO_PLACE = "the cloud has no place for another connection now"

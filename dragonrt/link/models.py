@@ -44,7 +44,7 @@ class MarkovRates:
 
 
 class MarkovChannel:
-    """Computes when sent bits leave a link whose rate follows a stationary Markov chain."""
+    """Computes when sent bits leave a link whose rates form a Markov chain by (seed, slot)."""
 
     def __init__(self, rates: MarkovRates, seed: int = 0, direction: Direction = "up") -> None:
         self.rates = rates
@@ -223,10 +223,7 @@ class LinkModel:
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Send `size` bytes at `now_s`, behind all bytes sent before, and return when they arrive.
-
-        The result has (arrival time in seconds, bytes) of each packet of at most 1500 bytes.
-        """
+        """Send `size` bytes at `now_s` behind earlier ones; return (arrival s, bytes) by packet."""
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

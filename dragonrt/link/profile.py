@@ -88,8 +88,7 @@ class LinkProfile:
     def load(cls, name: str) -> Self:
         """Load the link profile `name`, or the TOML file at that path. Raises LinkError.
 
-        A profile in the user's folder `profiles` replaces a bundled one of that name. Paths in a
-        TOML file are relative to its own folder.
+        The user's folder `profiles` comes first. Paths in a file are relative to the file's folder.
         """
         own = OWN_PROFILES / f"{name}.toml"
         path = own if own.is_file() else bundled.link_path(name)
@@ -143,7 +142,7 @@ def _rtt_series(path: Path) -> RttSeries:
     return RttSeries(times_s, tuple(float(row["rtt_ms"]) / 1000 for row in rows))
 
 
-_FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
+_FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {  # of keys that need no other key
     "latency": ("latency_s", parse_duration),
     "jitter": ("jitter_s", parse_duration),
     "jitter_kind": ("jitter_kind", lambda text: Jitter(cast(JitterKind, text)).kind),
@@ -151,7 +150,6 @@ _FIELDS: dict[str, tuple[str, Callable[[str], object]]] = {
     "up": ("up", parse_bandwidth),
     "down": ("down", parse_bandwidth),
 }
-"""Field and parser of the keys that need neither a file nor another key."""
 _TRACES: dict[str, Callable[[Path], object]] = {
     "up_trace": _delivery_trace,
     "down_trace": _delivery_trace,

@@ -19,10 +19,9 @@ _MOST = 64 * 1024  # bytes that one `receive` returns
 def server_context(
     certificate: Path | None, private_key: Path | None, authority: Path | None = None
 ) -> ssl.SSLContext:
-    """Return the TLS context of a listener that shows `certificate`; all three are PEM files.
+    """Return a listener's TLS context, from PEM files. Raises LinkError if None or unusable.
 
-    With an `authority`, clients must show a certificate that it signed. Raises LinkError if a file
-    is unusable, or the certificate or its key is None.
+    With an `authority`, clients must show a certificate that it signed.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

@@ -136,7 +136,7 @@ class Context:
         self._set_state(sequence, native(state, self.sequences) if self._is_portable else state)
 
     def stop_if_preempted(self) -> None:
-        """Stop the running forward if all its preemptions are set; each calls this when set."""
+        """Stop the running forward if all its preemptions are set. Any thread may call it."""
         with self._stopping:
             if self._running and all(each.requested for each in self._running):
                 self._stop[0] = b"\1"
