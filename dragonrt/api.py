@@ -33,7 +33,7 @@ OWN = (SideSettings, NetworkSettings, LinkSettings)
 
 
 class Device(Chat):
-    """A Chat on a device that `connect` connected; `close` aborts the answers of all its chats."""
+    """A conversation (Chat) on a connected device; `close` aborts the answers of all its chats."""
 
     def __init__(self, device: programs.Device, setup: DeviceSetup, stops: Iterable[str]) -> None:
         super().__init__(device, setup.question, setup.seed, stops)
@@ -67,16 +67,16 @@ async def connect(
     Args:
         host: HOST or HOST:PORT of the cloud.
         documents: files and directories; changed files are indexed first.
-        key: the file with the shared key, as `dragonrt keys new` makes it.
+        key: the file with the shared key, made by `dragonrt keys new`; None for certificates or a
+            cloud on this machine.
         mode: a name of `--mode`, such as "dragon", which mixes the documents of both sides.
         workers: in mode federated, each HOST:PORT or HOST:PORT=WEIGHT (in the mixture).
         stop: texts that end an answer.
         on_notice: called with a line for the user, such as that the cloud is away, or back.
-        on_progress: called while documents are indexed, in another thread.
+        on_progress: called in another thread, with the bytes indexed so far and of all documents.
         settings: options of `dragonrt device` by name, such as disclose="answer".
 
-    Raises:
-        DragonError: for a wrong setting, or a cloud that refuses this device for ever.
+    Raises DragonError for a wrong setting, or a cloud that refuses this device for ever.
     """
     own, answers = _given(settings, OWN, (Question, entry_named(mode).settings))
     own |= _own(documents, key) | {"host": host}
@@ -107,11 +107,10 @@ async def serve_cloud(
         documents: files and directories; changed files are indexed first.
         key: the file with the shared key. Without key or certificates, local devices only.
         on_notice: called with a line when a device joins, leaves or is refused.
-        on_progress: called while documents are indexed, in another thread.
+        on_progress: called in another thread, with the bytes indexed so far and of all documents.
         settings: options of `dragonrt cloud` by name, such as port=7070 (0: any free one).
 
-    Raises:
-        DragonError: for a wrong setting, or a port that is taken.
+    Raises DragonError for a wrong setting, or a port that is taken.
     """
     own, limits = _given(settings, OWN, (CloudLimits,))
     setup = CloudSetup.of(own | _own(documents, key))

@@ -74,9 +74,9 @@ def kind_of(text: str) -> Kind:
 
 
 def phase_after(phase: int, kind: Kind) -> int:
-    """Return the phase of the value at a text's end, after one more token, which is of `kind`.
+    """Return the phase of a text from its `phase` before the last token, which is of `kind`.
 
-    A phase is NONE (no value), NAME, NUMBER, or GAP + n: n words follow the value's number.
+    A phase says whether a text ends in a NAME, a NUMBER, n words after a number (GAP + n), or NONE.
     """
     match kind:
         case Kind.DIGIT:
@@ -106,7 +106,7 @@ class ValueState(NamedTuple):
     given: tuple[float, ...] = ()
 
     def rows(self, count: int) -> NDArray[np.bool_]:
-        """Return an array [count] that is True for each row that disagrees with the value."""
+        """Return a mask of a side's `count` rows, True for each that disagrees with the value."""
         return np.array([bool(self.lost >> row & 1) for row in range(count)])
 
 
@@ -115,7 +115,7 @@ BEFORE = ValueState()
 
 
 class Agreement:
-    """Finds the rows that disagree with a value: they gave its tokens less than e^-5 together."""
+    """Finds rows that disagree with an answer's number or name: they gave it less than e^-5."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], vocabulary: int) -> None:
         self._decode, self._vocabulary = decode, vocabulary
@@ -127,7 +127,10 @@ class Agreement:
         return self._kinds[token]
 
     def after(self, before: ValueState, token: int) -> ValueState | None:
-        """Return the ValueState after `token`; None if it depends on predictions: call `judged`."""
+        """Return the ValueState of a text that had the state `before` and then got a `token`.
+
+        None if the token belongs to a number or name: then call `judged` with the predictions.
+        """
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
         if phase == NONE:
@@ -135,7 +138,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def judged(self, before: ValueState, token: int, rows: RowLogits) -> ValueState:
-        """Return the ValueState after `token`; `rows` has each row's prediction of that token."""
+        """Return the ValueState after `before` and a `token`; `rows` are the predictions of it."""
         found = self.after(before, token)
         if found is not None:
             return found
@@ -155,7 +158,7 @@ class Agreement:
         return reduce(phase_after, map(self.kind, tokens), before)
 
     def numbers(self, tokens: Sequence[int]) -> list[tuple[int, int]]:
-        """Return each value that has a digit, as (first, end) indices of `tokens`, end excluded."""
+        """Return (first, end) indices of each number, date or code in `tokens`, end excluded."""
         found: list[tuple[int, int]] = []
         first = phase = NONE
         for place, kind in enumerate(map(self.kind, tokens)):
@@ -167,6 +170,6 @@ class Agreement:
         return found
 
     def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each token id if it is a plain word, which a disagreeing row may propose."""
+        """Mask the plain words in `tokens`: rows that disagree with a name propose only these."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

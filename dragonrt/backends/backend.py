@@ -39,7 +39,7 @@ class Preemption:
                 watcher()
 
     def watch(self, watcher: Callable[[], None] | None) -> None:
-        """Have the first `request` call `watcher`, in the thread that requests; None removes it."""
+        """Have `watcher` called when a stop is requested, in that thread; None: call nothing."""
         self._watcher = watcher
 
 
@@ -100,10 +100,7 @@ class ModelInfo:
 
     @property
     def question_piece(self) -> int:
-        """Return the number of tokens at whose multiples a prompt's question part may be split.
-
-        It is `prompt_piece`, or 1 (anywhere) if forwards of 16 tokens have the bits of single ones.
-        """
+        """Return at what multiples of tokens a prompt's question may be split; 1 is anywhere."""
         enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
         return 1 if self.exact_blocks and enough else self.prompt_piece
 
@@ -146,7 +143,7 @@ class Rows(Protocol):
         """Allocate room for `tokens` shared tokens in total. The tokens that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Make a Document of the first `length` shared tokens of a `row` with an empty document."""
+        """Make a Document of the first `length` tokens read into a `row` that began without one."""
 
 
 class RowLogits(Protocol):
@@ -223,8 +220,8 @@ class Backend(Protocol):
 def vocabulary_fingerprint(kind: str, tokens: Mapping[str, int]) -> str:
     """Return a SHA-256, in hexadecimal, that is equal if token ids mean the same in two models.
 
-    How a text is split into tokens does not count, because each side reads its own texts. `kind` is
-    "byte-level", "sentencepiece", or another way in which tokens become text.
+    `tokens` has each token's text and id, and `kind` is how they become text, such as "byte-level".
+    Sides with equal hashes can mix distributions, even if they split texts into other tokens.
     """
     text = json.dumps([kind, sorted(tokens.items())], ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -38,7 +38,10 @@ class Weighing:
     doubt: float = 0.0
 
     def doubts(self, rows: RowLogits) -> Relevances:
-        """Return each row's change of relevance: `doubt` · log(1 - P(refusal)) after the prompt."""
+        """Return what to add to each row's relevance: `doubt` · log(1 - P(refusal)), at most 0.
+
+        P is what `rows`, the distributions after the prompt, give the first token of a refusal.
+        """
         if self.refusal is None:
             return np.zeros_like(self.initial)
         refused = np.minimum(rows.probability(self.refusal), SUREST)
@@ -90,7 +93,10 @@ class Mixture:
 
     @property
     def kept(self) -> float:
-        """Return κ ≤ 0, the log of the share of its weight that a side keeps when rows disagree."""
+        """Return κ, the log of the share that this side keeps of its weight in the two sides' mix.
+
+        It is below 0 only if some rows disagree with the number or name that the prefix ends in.
+        """
         return self._mixed[1]
 
     @cached_property

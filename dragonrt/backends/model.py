@@ -119,7 +119,7 @@ class LanguageModel:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Return the `Agreement` for this vocabulary, which finds rows that disagree in a value."""
+        """Return this model's Agreement, which finds rows that disagree with a number or name."""
         return Agreement(self.decode, self.vocabulary)
 
     @property

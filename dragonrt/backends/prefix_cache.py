@@ -69,7 +69,7 @@ class PrefixCache:
         *,
         in_blocks: bool = True,
     ) -> Self:
-        """Read `prompt` into `rows` now, without a scheduler, and return their PrefixCache.
+        """Return a PrefixCache of open `rows`; read its `prompt` now, without a scheduler.
 
         `start` is the hash of an empty answer. Without `weighing` all rows weigh the same. If
         `in_blocks`, one forward may read several tokens of the answer.
@@ -80,7 +80,7 @@ class PrefixCache:
 
     @cached_property
     def rows(self) -> RowSet:
-        """Return the rows. The first use opens them: ModelError or BusyError if that fails."""
+        """Return the documents' rows. The first use reserves memory: ModelError or BusyError."""
         rows = self._open()
         del self._open  # which holds the documents
         return rows
@@ -105,7 +105,7 @@ class PrefixCache:
         return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
 
     def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:
-        """Return a Request that reads the prompt; `done` gets [the prediction after the prompt]."""
+        """Return a scheduler's Request to read the prompt; `done` gets [the Mixture after it]."""
         return self.request([], self._hashes[:1], 0, done, preemption)
 
     def request(
@@ -118,10 +118,10 @@ class PrefixCache:
         *,
         hidden: bool = False,
     ) -> Request:
-        """Return a Request to predict what follows the first n answer `tokens`, n from `first` on.
+        """Return a scheduler's Request to predict what follows n of `tokens`, each n >= `first`.
 
-        `hashes[n]` is the hash of the first n tokens, n from 0. `done` gets a list of a Mixture for
-        each n. Raises ModelError or BusyError if the first request cannot open the rows.
+        `tokens` are an answer, `hashes[n]` the hash of its first n. `done` gets a list: a Mixture
+        for each n, with hidden states if `hidden`. ModelError or BusyError: rows get no memory.
         """
         rows, prompt = self.rows, self._prompt
         wanted, first = first, self._judged_from(tokens, hashes, first)
@@ -168,7 +168,10 @@ class PrefixCache:
         return bool(state.lost) and bool(state.rows(rows)[read].all())
 
     def kept(self, hashes: Sequence[int], first: int) -> int:
-        """Return how many tokens of the answer of `hashes` are in the rows, up to `first` - 1."""
+        """Return how many first tokens of an answer are in the rows, at most `first` - 1.
+
+        `hashes[n]` is the hash of the answer's first n tokens, with which the rows are compared.
+        """
         length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))
         while self._hashes[length] != hashes[length]:
             length -= 1

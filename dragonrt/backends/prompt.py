@@ -129,7 +129,7 @@ TRAINED: Mapping[str, PromptTemplate] = {
 
 @dataclass(frozen=True, slots=True)
 class PlainPrompt:
-    """The prompt of a model without a chat template; it begins with `start`, a token's text."""
+    """The prompt of a model without a chat template. It begins with `start`, a special token."""
 
     template: PromptTemplate = PLAIN
     start: str = ""

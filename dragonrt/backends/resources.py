@@ -42,7 +42,7 @@ def usable_cores(root: Path = _ROOT) -> int:
 def usual_limit(device_memory: int | None, root: Path = _ROOT) -> int:
     """Return the default limit of KV in bytes: a quarter of the accelerator's memory, else of RAM.
 
-    RAM is the machine's, or a group's lower limit. `root` is the directory of `proc` and `sys`.
+    RAM is the machine's, or a lower limit of a cgroup. `root` is the directory of `proc` and `sys`.
     """
     if device_memory is not None:
         return device_memory // _SHARE

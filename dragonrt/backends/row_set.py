@@ -27,7 +27,7 @@ class RowSet:
     def extend(
         self, tokens: Sequence[int], *, prompt: bool = False, hidden: bool = True
     ) -> RowLogits:
-        """Append `tokens` to all rows in own forwards, and return the logits after the last one.
+        """Append `tokens` to all rows now, without a scheduler; return the logits after the last.
 
         `prompt` marks tokens of a prompt, for which a backend may use other kernels. `hidden`
         requests hidden states. Raises ModelError for no tokens, or more than the rows can hold.

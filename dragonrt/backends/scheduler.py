@@ -32,7 +32,7 @@ Done = Callable[[T | Exception], None]
 
 
 def levels(client: Client) -> tuple[Client, ...]:
-    """Return for whom a client's use of a model counts: (address,) and (address, connection)."""
+    """Return the keys that FairShares counts by for a client: (address,), (address, connection)."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
@@ -41,8 +41,7 @@ class FairShares:
 
     A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
     Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that
-    got least is first. What a client got is counted from the waiting client that got least, and
-    forgotten if it is not more. So a client has no advantage from time without requests.
+    got least is first. Counts begin at the waiting client that got least, so waiting earns nothing.
     """
 
     def __init__(self) -> None:
@@ -163,7 +162,10 @@ class Scheduler:
         self._shares = FairShares()
 
     def add(self, request: Request, client: Client = ()) -> None:
-        """Queue a request; an empty one gets []. ModelError or BusyError if rows cannot grow."""
+        """Queue a request of `client`, or call `done([])` of one without tokens.
+
+        Raises ModelError or BusyError if the rows have no room for the tokens and cannot grow.
+        """
         if request.tokens:
             request.client = client
             request.rows.reserve(request.tokens)
@@ -216,7 +218,7 @@ class Scheduler:
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
-        """Take what `Backend.forward` gave; call `done` of ended requests, queue others again."""
+        """End a forward that gave `found`: call `done` of complete requests, queue others again."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
             self._shares.charge(batch.used, {each.client for each in waiting})
@@ -260,7 +262,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
-    """Run the Request of `make(done, preemption)`, with no other one, now; return its result."""
+    """Run the Request that `make(done, preemption)` returns, alone; return or raise its result."""
     found: list[T | Exception] = []
     request = make(found.append, Preemption())
     scheduler = Scheduler(request.rows.info)

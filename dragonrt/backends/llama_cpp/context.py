@@ -295,10 +295,8 @@ def _words(*numbers: int) -> State:
 def lone_places(sequences: Sequence[int]) -> list[int]:
     """Return which tokens of a batch llama.cpp would compute alone, as indices for `forward`.
 
-    From `Context.single_from` on, each gets a forward of its own. Flash attention on CPUs has a
-    kernel for one token of one row. If the row is long (512 padded cells), it divides the KV among
-    the threads (`use_split_kv_path` in ggml-cpu/ops.cpp): the last bits depend on their number.
-
+    `forward` reads these in another way: the CPU kernel for one token of one long row gives last
+    bits that depend on the number of threads (`use_split_kv_path` in ggml-cpu/ops.cpp).
     `sequences` has the sequence number of each token. llama.cpp divides a batch into parts of
     equally many tokens of sequences with consecutive numbers (`llama_batch_allocr::split_equal`).
     Only the last token of a sequence can be alone.

@@ -42,9 +42,9 @@ class Contexts:
         """Each with the cells that it reserved for a row that is moved or undone."""
 
     def open(self, rows: int, cells: int) -> tuple[Context, range]:
-        """Return a context with `rows` empty sequences of it, each with room for `cells` tokens.
+        """Reserve `rows` empty sequences of one context, each with room for `cells` tokens.
 
-        Raises BusyError if there is no memory now, ModelError if there never will be.
+        Returns the context and their numbers. BusyError: no memory now. ModelError: never enough.
         """
         most = _FIXED_SEQUENCES if self._model.has_windows else MOST_SEQUENCES
         if rows > most:

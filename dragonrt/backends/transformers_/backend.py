@@ -109,9 +109,8 @@ class TorchLogits(RowLogits):
 class TransformersBackend(Backend):
     """The Backend that runs a model of transformers, with a forward of its own for each feed.
 
-    The bits of a feed do not depend on other feeds of a call. But they do depend on the number of
-    its tokens and rows, in every number type, because the attention of transformers sums in another
-    order for other shapes. So there is no `exact_blocks`.
+    The bits of a feed do not depend on other feeds of a call, but on the number of its tokens and
+    rows, for which attention sums in another order. So there is no `exact_blocks`.
     """
 
     def __init__(self, model: Any, tokenizer: TransformersTokenizer, fingerprint: str) -> None:

@@ -124,7 +124,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def attached(self, start: int, preemption: Preemption) -> Cache:
-        """Return transformers' Cache of one forward from column `start`; `preemption` stops it."""
+        """Return a Cache by which one forward writes from column `start` on, unless preempted."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

@@ -59,7 +59,7 @@ class TokenRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The open requests of a TokenRows: a key per row, and how many KV `blocks` they fill."""
+    """The open vLLM requests of a TokenRows: `keys` has one per row; they fill `blocks` of KV."""
 
     keys: list[int]
     blocks: int
