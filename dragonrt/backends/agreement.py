@@ -170,6 +170,6 @@ class Agreement:
         return found
 
     def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Mask the plain words in `tokens`: rows that disagree with a name propose only these."""
+        """Return which `tokens` are plain words, all that a row disagreeing with a name says."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

@@ -1,4 +1,4 @@
-"""Write GGUF files from other model files, quantised by ggml. Import it only then: it is slow."""
+"""Write GGUF files from other model files, quantised by ggml. Its import is slow, so do it late."""
 
 import json
 import os
