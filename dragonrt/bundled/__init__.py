@@ -59,7 +59,7 @@ def smollm2_file() -> Path | None:
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Resolve the name "default" or "default-draft" to SmolLM2 if installed, else to a toy."""
+    """Return SmolLM2's name, or a toy's if it is missing, for "default[-draft]", else `name`."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
@@ -90,7 +90,7 @@ def controllers() -> tuple[str, ...]:
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return a block-length controller's path, no suffix; "default" is that for model `draft`."""
+    """Return the path, no suffix, of a block-length controller; "default": for model `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)

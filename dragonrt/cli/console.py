@@ -1,4 +1,4 @@
-"""The output of the command line: results go to `output`, everything else to `messages`."""
+"""Print on consoles: results on `output` (stdout), all else on `messages` (stderr)."""
 
 import json
 import logging

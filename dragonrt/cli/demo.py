@@ -57,7 +57,7 @@ class DemoOptions:
 
 @derived({DragonSettings: "Both sides together"})
 class TogetherOptions:
-    """Options of mode dragon, one for each field of DragonSettings; each is None unless given."""
+    """Options of mode dragon, in which both sides decode together; each is None unless given."""
 
 
 def demo(
@@ -224,9 +224,9 @@ def latency(
         Path, option("Directory to write latency.csv to.", kind="DIR", default="results")
     ] = Path("results"),
 ) -> None:
-    """Ask the same questions by four methods of decoding, at increasing round-trip times.
+    """Compare four decoding methods by the same questions, at increasing round-trip times.
 
-    Write the costs to latency.csv. Without --host, a second process on this machine is the cloud.
+    Write each answer's time, acceptance and bytes to latency.csv. Without --host, start a cloud.
     """
     extra_s = [parse_duration(each) for each in round_trip]
     reached = settings(NetworkSettings, own)

@@ -97,7 +97,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Make the file of a SmolLM2 model, or download that of an hf.co/… name, unless it exists."""
+    """Make a SmolLM2 model's missing GGUF file, or download that of a name hf.co/…."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 

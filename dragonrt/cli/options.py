@@ -220,9 +220,9 @@ class SettingsFile(Dict):
 
     @classmethod
     def read(cls, path: Path | None, program: App) -> Self:
-        """Read `path`, else ./dragonrt.toml, else that in the user's config directory, else none.
+        """Read `path`, else ./dragonrt.toml, else the user's dragonrt.toml, else nothing.
 
-        Raises SettingsError for a file that cannot be read, or has tables of unknown commands.
+        Raises SettingsError for a file that cannot be read, or a command that `program` lacks.
         """
         usual = (Path(NAME), Path(platformdirs.user_config_dir("dragonrt")) / NAME)
         path = path or next((each for each in usual if each.exists()), None)

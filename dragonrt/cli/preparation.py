@@ -78,12 +78,12 @@ def enter(file: File = KEY) -> None:
     ),
 )
 class IndexOptions:
-    """Options of `dragonrt index`, for fields of SideSettings; each is None unless given."""
+    """Options of `dragonrt index`: model, index, chunks and files; each is None unless given."""
 
 
 @derived({SideSettings: DAILY}, only=("model", "on", "dtype", "threads", "llama_library"))
 class ModelOptions:
-    """Options of `dragonrt profile`, for fields of SideSettings; each is None unless given."""
+    """Options of `dragonrt profile`: the model and where it runs; each is None unless given."""
 
 
 def index(
@@ -117,7 +117,7 @@ def profile(
     rows: Annotated[int, option("Documents read at once, a row each.", low=1)] = 2,
     runs: Annotated[int, option("Decodings of a full context.", low=1)] = 3,
 ) -> None:
-    """Run `dragonrt profile`: measure the time per token here, for --aggregator greedy."""
+    """Run `dragonrt profile`: measure and save the time per token, for --aggregator greedy."""
     side = settings(SideSettings, model, side="device")
 
     from dragonrt.node.process.host_profile import DOCUMENT_TOKENS, measure, save_profile
@@ -147,7 +147,7 @@ def build(
     *,
     draft: Annotated[bool, option("Write the draft model instead of the default model.")] = False,
 ) -> None:
-    """Write the model smollm2, with its adapter merged, in 4 bits, as a GGUF file."""
+    """Write the default model, SmolLM2 with a merged LoRA adapter, as a 4-bit GGUF file."""
     from dragonrt.backends.llama_cpp.model_file import MADE
 
     with counting("making the model") as show:

@@ -28,7 +28,7 @@ class Aggregator(StrEnum):
     SYNC = "sync"
 
     def first(self) -> Side:
-        """Return the side that decides step 0. With BOTH the result has no meaning."""
+        """Return who decides the first token: cloud for CLOUD, else the device. Not for BOTH."""
         return "cloud" if self is Aggregator.CLOUD else "device"
 
 
@@ -130,7 +130,7 @@ class Estimates:
         self._anchors: dict[Side, list[tuple[int, float]]] = {"device": [], "cloud": []}
 
     def profile(self, side: Side) -> DecodeProfile | None:
-        """Return the estimate of `side` as a decode profile now; None if nothing is known yet."""
+        """Return the newest DecodeProfile of `side`, None before any sample or offline profile."""
         return self._profiles.get(side)
 
     def profiled(self, side: Side, profile: DecodeProfile) -> None:
@@ -138,7 +138,7 @@ class Estimates:
         self._profiles[side], self._anchors[side] = profile, []
 
     def decoded(self, side: Side, step: int, decode_s: float) -> None:
-        """Record that `side` took `decode_s` s to draft `step`; ignore 0, which is no forward."""
+        """Record the seconds that `side` took to draft the token `step`; 0 is not measured."""
         if decode_s <= 0:
             return
         profile = self._profiles.setdefault(side, DecodeProfile(0.0, PRIOR_STEP**2, decode_s))
@@ -176,7 +176,7 @@ class RoundTrip:
         self._theirs: tuple[int, float] | None = None
 
     def stamp(self, now: float) -> tuple[int, int]:
-        """Return (time, echo) in µs to send at `now` to the peer's `received`; 0 means no echo."""
+        """Return (own time, echo of the peer's newest time or 0), in µs, to send at `now` s."""
         echo_us = 0
         if self._theirs is not None:
             stamp_us, arrived_s = self._theirs
@@ -184,7 +184,7 @@ class RoundTrip:
         return self._elapsed_us(now), echo_us
 
     def received(self, time_us: int, echo_us: int, now: float) -> None:
-        """Measure the round trip by a message's (time, echo), arrived at `now` s; ignore zeros."""
+        """Measure the round trip by the peer's `stamp`, received at `now` seconds; ignore a 0."""
         if time_us:
             self._theirs = time_us, now
         elapsed_us = self._elapsed_us(now)
@@ -212,7 +212,7 @@ class _Estimator:
 
 
 class RttEstimator(_Estimator):
-    """Keeps the newest round trip in seconds, `latest`, and the moving `average`; None at first."""
+    """Measures round trips by Pings, in s: the `latest` and a moving `average`; None at first."""
 
     def add(self, sent_s: float, received_s: float) -> None:
         """Add a sample: when a Ping was sent and its Pong arrived, in seconds of the same clock."""
@@ -222,9 +222,9 @@ class RttEstimator(_Estimator):
 
 
 class BandwidthEstimator(_Estimator):
-    """Keeps the newest bandwidth in bit/s, `latest`, and the moving `average`; None at first."""
+    """Measures bit/s by timed probes: the `latest` and a moving `average`; None at first."""
 
     def add(self, size: int, interval_s: float) -> None:
-        """Add a sample: a probe with `size` more bytes returned `interval_s` seconds later."""
+        """Add a probe: with `size` more bytes, a round trip took `interval_s` seconds longer."""
         if size > 0 and isfinite(interval_s) and interval_s > 0:
             self._take(8 * size / interval_s)

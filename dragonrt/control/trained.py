@@ -3,7 +3,7 @@
 A controller (SPEC 2, "Adaptive control"; QSV IV) chooses at each block's first token, after the
 draft model's forward and before sampling. It is a pure function of the state, so there is nothing
 to roll back. A verifier is a head on a draft model (SPEC section 4). Trained ones have two files:
-weights in `NAME.safetensors`, and their meaning in `NAME.json`. `scripts/train` writes both.
+weights in `NAME.safetensors`, and in `NAME.json` how to use them. `scripts/train` writes both.
 """
 
 import json
@@ -83,7 +83,7 @@ class Static(Controller):
 
 @dataclass(frozen=True, slots=True)
 class Heuristic(Controller):
-    """Drafts as many tokens as were accepted of the last block; one more if all, at first 4."""
+    """Drafts as many tokens as were accepted last (+1 if all, at first 4), at one `resolution`."""
 
     resolution: int
 

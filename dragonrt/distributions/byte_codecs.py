@@ -44,7 +44,7 @@ def low_bits_of(ids: NDArray[np.int64]) -> int:
 
 
 def encode_support(ids: NDArray[np.int64], low_bits: int) -> bytes:
-    """Return the Elias-Fano code of `ids`, increasing int64 [K], with `low_bits` bits of each."""
+    """Return the Elias-Fano code of `ids`, increasing int64 [K], split above `low_bits` bits."""
     if ids.size <= FEW:
         return _encode_few(ids.tolist(), low_bits)
     unary = (ids >> low_bits) + np.arange(ids.size)
@@ -138,7 +138,7 @@ _KINDS = (1 << KIND_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A float format, fp16 or fp32. As an integer of type `bits`, 1.0 is `one`, and 0.0 is 0."""
+    """A float format, fp16 or fp32: `one` is the bit pattern of 1.0, an integer of type `bits`."""
 
     kind: Kind
     dtype: np.dtype[np.floating[Any]]
@@ -202,7 +202,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: memoryview) -> tuple[int, int]:
-    """Return (number, next index) of the varint at `data[1]`. Raises CodecError if malformed."""
+    """Return (number, next index) of the varint after `data[0]`, the kind; or raise CodecError."""
     number = 0
     for position, byte in enumerate(data[1:5]):
         number |= (byte & 0x7F) << 7 * position

@@ -169,7 +169,7 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """Consume the next distribution's bits; return a function that builds its LatticePoint."""
+        """Consume the bits of the distribution at `step`; return what builds its LatticePoint."""
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
@@ -218,7 +218,7 @@ class LatticeCodec(Codec):
 
 @dataclass(frozen=True, slots=True)
 class ConformalThreshold:
-    """C-SQS's threshold β at one token, with its learning rate η and the wanted dropped mass α.
+    """C-SQS's least probability β of a sent token, its learning rate η, the wanted dropped mass α.
 
     The defaults of η and α are those of SQS's experiments; the first β is the caller's choice.
     """
@@ -229,12 +229,12 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first token's threshold; if given, √`horizon` (in tokens) divides η and α."""
+        """Return the first threshold. For a text of `horizon` tokens, its root divides η and α."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 
     def after(self, dropped: float) -> "ConformalThreshold":
-        """Return the next token's threshold, given this token's dropped mass: SQS Eq. (8)."""
+        """Return the next token's threshold; `dropped` is this one's unsent mass: SQS Eq. (8)."""
         return replace(self, beta=self.beta - self.eta * (dropped - self.alpha))
 
 
@@ -244,9 +244,9 @@ def backtrack(
     """Return C-SQS's threshold after a verified block (SQS Alg. 1, lines 11 to 13).
 
     `start` is the threshold of the block's first token, `dropped` the mass dropped at each drafted
-    token. The masses of the `accepted` drafts move it, and one more, of the token after them. If a
-    draft was rejected, that is its mass. If all were accepted, the last mass counts twice (line
-    12), unless the caller knows the new token's mass and appends it.
+    token. The threshold moves by the masses of the first `accepted` drafts, then by that of the
+    rejected draft. If none was rejected, the last mass counts twice (line 12), unless the caller
+    appends the mass of the token after the block to `dropped`.
     """
     threshold = start
     for mass in dropped[: accepted + 1]:
@@ -257,5 +257,5 @@ def backtrack(
 
 
 def theorem2_bound(tokens: int, beta_1: float, eta: float, alpha: float) -> float:
-    """Return α + (|β_1| + 1 + ηα)/(ηT), the most that T tokens drop on average (SQS Thm. 2)."""
+    """Return α + (|β_1| + 1 + ηα)/(ηT), the most mean dropped mass of T tokens (SQS Thm. 2)."""
     return alpha + (abs(beta_1) + 1 + eta * alpha) / (eta * tokens)

@@ -91,7 +91,7 @@ class BitReader:
         self._position += 8 * count
 
     def expect(self, bits: int) -> None:
-        """Raise CodecError if the unread bits exceed the `bits` still to read plus 7 of padding."""
+        """Raise CodecError if more is unread than `bits`, the most that may follow, and padding."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 

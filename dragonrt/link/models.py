@@ -23,7 +23,7 @@ _BLOCK = 4096  # slots whose states are computed at a time
 class MarkovRates:
     """The parameters of a two-state Markov channel, whose rate in a slot is `low` or `high` bit/s.
 
-    After `slot_s` seconds, high turns to low with probability `to_low`, low to high with `to_high`.
+    Every `slot_s` seconds, high turns to low with probability `to_low`, low to high with `to_high`.
     """
 
     low: float
@@ -44,7 +44,7 @@ class MarkovRates:
 
 
 class MarkovChannel:
-    """Computes when sent bits leave a link whose rates form a Markov chain by (seed, slot)."""
+    """Computes when bits leave a link whose rate is a Markov chain, seeded for each direction."""
 
     def __init__(self, rates: MarkovRates, seed: int = 0, direction: Direction = "up") -> None:
         self.rates = rates

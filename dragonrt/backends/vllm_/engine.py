@@ -55,10 +55,10 @@ class Engine:
         return bool(self._awaited)
 
     def add(self, key: int, tokens: list[int], stays: bool, rows: int = 1) -> None:
-        """Queue `tokens` for the request `key`, new or open; `step` then computes them.
+        """Queue `tokens` for the request numbered `key`: a new request, or one that is still open.
 
-        If it `stays`, the request remains open for more tokens. `take` will return the predictions
-        after each of the last `rows` tokens. Two or more are computed without a prefix cache.
+        If it `stays`, the request remains open for more tokens. After `step` has computed them,
+        `take` returns the predictions that follow each of the last `rows` tokens.
         """
         turns = [(tokens, rows)]
         if stays and 1 < rows < len(tokens):  # what comes before them may be found there
@@ -86,9 +86,9 @@ class Engine:
         self._awaited -= Counter(each.request_id for each in self._core.get_output().outputs)
 
     def cut(self, key: int, length: int) -> bool:
-        """Cut an open request to `length` tokens; return False if that would cut a full KV block.
+        """Shorten an open request to its first `length` tokens, for example after rejected drafts.
 
-        Then nothing is changed, because other requests may share the block.
+        Return False, and change nothing, if a full KV block would be cut: others may share it.
         """
         request = self._requests[str(key)]
         read = request.num_computed_tokens
@@ -106,19 +106,19 @@ class Engine:
             del self._awaited[name]
 
     def take(self, keys: Sequence[int]) -> list[list[tuple[Any, ...]]]:
-        """Return each request's kept rows, of (log-probabilities, hidden state); discard all."""
+        """Return and forget each request's predictions, as (log-probabilities, hidden state)."""
         found = self._workers("take_rows", args=(list(keys),))
         return next(rows for rows in found if rows is not None)
 
 
 def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
-    """Measure up to how many tokens a forward computes the same bits as forwards of one token.
+    """Measure how large a forward may be and give the same bits as forwards of one token each.
 
-    Return the most rows times tokens, at most 256, or 0 if even three tokens change the bits. It is
-    measured at each start, because vLLM chooses kernels by the number of tokens. Those of a GPU
-    differ in their last bits unless vLLM is batch invariant (VLLM_BATCH_INVARIANT=1).
+    Return that size, the tokens of all requests together: at most 256, or 0 if even three tokens
+    change the bits. It is measured whenever a model is loaded, because vLLM chooses kernels by the
+    size. Those of a GPU differ in their last bits unless VLLM_BATCH_INVARIANT=1 is set.
     A random text of ids below `vocabulary` is read token by token, then in blocks together with
-    other texts. The predictions after 40, 256 and 1024 tokens are compared, if `longest` allows.
+    others. It is compared after 40, 256, 1024 tokens, if `longest`, a request's limit, allows it.
     """
     room = min(longest, engine.block_size * (engine.kv_blocks // 2)) - BLOCK
     return min(_exact_rows(engine, vocabulary, start) for start in STARTS if start < max(room, 41))

@@ -26,7 +26,7 @@ class WorkerExtension:
     model_runner: Any
 
     def keep_rows(self) -> None:
-        """Patch the model to keep each request's newest predictions, as many as it asks for."""
+        """Patch the loaded model to keep each request's newest predictions until `take_rows`."""
         runner, states = self.model_runner, list[Tensor]()
         model, forward = runner.get_model(), runner._model_forward
         compute = model.compute_logits
@@ -74,7 +74,7 @@ class WorkerExtension:
                 layer.cpu_linear = paired(layer.cpu_linear)
 
     def take_rows(self, keys: Sequence[int]) -> list[list[Row]] | None:
-        """Return the rows kept for each request, or None if one of `keys` has none; discard all."""
+        """Return and forget (log-probabilities, hidden state)s by request; None if one has none."""
         found = [_kept[key] for key in keys] if all(key in _kept for key in keys) else None
         _kept.clear()
         return found
