@@ -168,7 +168,7 @@ class Jitter:
             raise LinkError("the period of a sinusoidal jitter must be above 0")
 
     def draw_s(self, time_s: float, generator: np.random.Generator) -> float:
-        """Return the deviation, in seconds and of either sign, of a message sent at `time_s`."""
+        """Return the signed seconds to add to the mean latency of a message sent at `time_s`."""
         if self.amplitude_s == 0:
             return 0.0
         match self.kind:

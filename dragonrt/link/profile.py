@@ -34,7 +34,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Parse a rate, such as 10mbit (bit to gbit), into bit/s. Raises LinkError, also for 0."""
+    """Parse a rate, such as 10kbit, 10mbit or 1gbit, into bit/s. Raises LinkError, also for 0."""
     bandwidth = _parse(text, _BANDWIDTHS, "a bandwidth", "250kbit or 10mbit")
     if bandwidth == 0:
         raise LinkError(f"a bandwidth must be above 0, not {text!r}")
@@ -88,7 +88,7 @@ class LinkProfile:
     def load(cls, name: str) -> Self:
         """Load the link profile `name`, or the TOML file at that path. Raises LinkError.
 
-        The user's folder `profiles` comes first. Paths in a file are relative to the file's folder.
+        Profiles in ./profiles hide bundled ones. Paths in a file are relative to the file's folder.
         """
         own = OWN_PROFILES / f"{name}.toml"
         path = own if own.is_file() else bundled.link_path(name)

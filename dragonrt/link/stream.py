@@ -360,7 +360,7 @@ def _address_name(host: str, port: int) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """Describe an error of a socket or of TLS in words, without numbers and addresses."""
+    """Describe a socket or TLS error in words for users, without its error number or addresses."""
     if isinstance(error, ssl.SSLError):
         return (error.reason or "TLS failed").replace("_", " ").lower()
     if isinstance(error, OSError):

@@ -19,9 +19,9 @@ _MOST = 64 * 1024  # bytes that one `receive` returns
 def server_context(
     certificate: Path | None, private_key: Path | None, authority: Path | None = None
 ) -> ssl.SSLContext:
-    """Return a listener's TLS context, from PEM files. Raises LinkError if None or unusable.
+    """Return a listener's TLS context, from PEM files. Raises LinkError if one is unusable.
 
-    With an `authority`, clients must show a certificate that it signed.
+    The first two must not be None. With an `authority`, clients must show a certificate it signed.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3

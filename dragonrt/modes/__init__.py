@@ -20,7 +20,7 @@ MODES: dict[str, ModeEntry[Any, Any]] = {
 
 
 def mode_entry(name: str) -> ModeEntry[Any, Any]:
-    """Return the factories and properties of the mode `name`. Raises DragonError if unknown."""
+    """Return a mode's ModeEntry, which makes its state machines. Raises DragonError if unknown."""
     entry = MODES.get(name)
     if entry is None:
         raise DragonError(
@@ -30,7 +30,7 @@ def mode_entry(name: str) -> ModeEntry[Any, Any]:
 
 
 def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
-    """Return the factories and properties (ModeEntry) of the mode that `settings` configure."""
+    """Return the ModeEntry, which makes state machines, of the mode that `settings` configure."""
     return MODES[settings.mode]
 
 

@@ -43,9 +43,8 @@ def rule_and_codec(
 class DraftedToken:
     """A drafted token of a block, with its distribution as the codec transmits it (`quantized`).
 
-    `q` is the distribution before the codec, float64 [V]. It is None unless a controller chooses
-    the length of blocks. `threshold` is the probability below which codec C-SQS dropped tokens from
-    this distribution, None with other codecs.
+    `q` is the distribution before the codec, float64 [V], None unless a controller sizes blocks.
+    `threshold` is the probability below which C-SQS dropped tokens from it, None without C-SQS.
     """
 
     token: int
@@ -64,9 +63,8 @@ class BlockState:
     """What the device keeps between blocks: C-SQS's threshold, and inputs of a length controller.
 
     `threshold` is for the next token, None with other codecs. `confidences` has the draft model's
-    probabilities of the newest tokens. `drafted` counts the last block's drafts up to the first
-    rejected one, `accepted` those accepted. No field depends on later drafts of that block, whose
-    steps are drafted again with the same noise.
+    probabilities of the newest decided tokens. `drafted` counts the last block's drafts up to the
+    first rejected one, `accepted` those accepted.
     """
 
     threshold: ConformalThreshold | None = None
@@ -77,8 +75,7 @@ class BlockState:
     def state(self, next_confidence: float, rate: float) -> ControlState:
         """Return the input of the controller that chooses the length of the next block.
 
-        `next_confidence` is the top probability of the block's first token, `rate` the uplink's
-        bandwidth in bit/s.
+        `next_confidence` is the top probability for its first token, `rate` the uplink's bit/s.
         """
         return ControlState(self.confidences, next_confidence, rate, self.accepted, self.drafted)
 
@@ -180,11 +177,12 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What a Drafting changed after a computed draft, or after a Verdict or Target of the cloud.
+    """What changed in the device's text after a draft was computed, or after the cloud's decision.
 
     `decided` are the newly decided tokens. The caller must send `block`, unless None. If `cut`,
-    drafts were dropped, and replies to blocks sent before must be ignored. If a Target contradicted
-    a draft, `verdicts` has (drafts, accepted drafts, next token) of each block sent up to it.
+    drafts were dropped, and replies to blocks sent before must be ignored. If the cloud decided a
+    token without a block (a Target) and it contradicted a draft, `verdicts` has (drafts, accepted
+    drafts, next token) of each block sent up to that draft.
     """
 
     decided: tuple[Decided, ...] = ()
@@ -207,9 +205,10 @@ class ReadBlock:
 
 @dataclass(frozen=True, slots=True)
 class Uploads:
-    """A federated worker's reply to a block: distributions for each drafted token and the next one.
+    """The content of a federated worker's Upload message: its encoded distributions for a block.
 
-    `relevance` is the worker's side relevance h̃, the log-sum-exp of its documents' relevances.
+    `payloads` has one for each drafted token and one for the next token. `relevance` is the side
+    relevance h̃, the log-sum-exp of the relevances of the worker's documents.
     """
 
     relevance: float
@@ -220,7 +219,7 @@ Judged = VerifyResult | Uploads
 
 
 def blocks(answer: AnswerCounts) -> dict[str, Any]:
-    """Return the statistics (acceptance, bits, waits) of an answer decided by blocks, by name."""
+    """Return an answer's statistics by name, such as acceptance, in modes that decide by blocks."""
     return {
         "acceptance": acceptance(answer, "device"),
         "blocks": answer.blocks,

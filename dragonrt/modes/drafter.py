@@ -45,7 +45,7 @@ class Drafting(ABC):
         self.sent: deque[Block] = deque()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Keep the tokens of question and documents if drafting needs them; by default nothing."""
+        """Keep tokens of question and documents if drafts are copied from them; else do nothing."""
         return
 
     @property
@@ -54,7 +54,7 @@ class Drafting(ABC):
         """Whether a draft can be computed now; if not, the cloud must send a message first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work of the next draft; `rate` is the uplink's bit/s, for a controller."""
+        """Return the Work that drafts next; the uplink's `rate` in bit/s may set block lengths."""
         return self.reading(self.postprocess(rate))
 
     def reading(self, postprocess: Postprocess) -> Work:
@@ -64,7 +64,7 @@ class Drafting(ABC):
 
     @abstractmethod
     def postprocess(self, rate: float) -> Postprocess:
-        """Return the function that turns a prediction into drafts; `rate` is the uplink's bit/s."""
+        """Return what makes drafts of predictions; the uplink's `rate` (bit/s) may set how many."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
@@ -120,7 +120,7 @@ class Drafting(ABC):
 
 
 class BlockDrafter(Peered):
-    """The device's Mode in speculative and sprinter: sends Drafting's blocks, applies verdicts."""
+    """The device's state machine in speculative and sprinter: sends blocks, applies verdicts."""
 
     def __init__(self, drafting: Drafting, settings: Settings, resources: Resources) -> None:
         super().__init__()

@@ -33,8 +33,9 @@ def message(
 ) -> Callable[[type[M]], type[M]]:
     """Return a class decorator that registers a mode's message type under the number `code`.
 
-    `discloses(message, marker)` counts what a message discloses, such as tokens, for the ledger. An
-    `early` message may be sent before the peer has answered the session's opening.
+    `discloses(message, marker)` counts what a message discloses, such as tokens, for the ledger.
+    Tokens of `marker`, which replace withheld ones, do not count. An `early` message may be sent
+    before the peer has answered the session's opening.
     """
 
     def registered(kind: type[M]) -> type[M]:
@@ -50,10 +51,11 @@ def message(
 
 @message(8, discloses=lambda message, marker: {"tokens": int(message.token not in marker)})
 class Target(SessionMessage, frozen=True):
-    """The decided token of `step`, after the prefix with hash `prefix_hash`.
+    """Sends the decided `token` of `step`, after the prefix with hash `prefix_hash`.
 
-    The side `aggregator` decides next. `time_us` and `echo_us` measure the round trip (see
-    RoundTrip), or are 0. In mode "speculative" the cloud decoded the token while no block waited.
+    In mode "dragon" the side that decided sends it, and the side `aggregator` decides next. In mode
+    "speculative" the cloud sends a token that it decoded while no block waited. `time_us` and
+    `echo_us` measure the round trip (see RoundTrip), or are 0.
     """
 
     step: Step

@@ -5,8 +5,7 @@ Rule 2: a mode has no socket, task, thread or clock. It gets the time, `now`, wi
 Rule 3: a mode never computes over the vocabulary. It requests such computations as Work: a pure
 function of predictions, called outside the event loop.
 
-`handle` maps one input to Effects. Then the driver (`dragonrt.node.answers.driver`) calls `wanted`
-until it returns None. The same modes run on simulated models in virtual time.
+`handle` maps an input to Effects. Then `dragonrt.node.answers.driver` calls `wanted` until None.
 """
 
 from collections.abc import Callable, Sequence
@@ -58,30 +57,29 @@ class Prediction(Protocol):
 
     @property
     def relevance(self) -> float:
-        """The side relevance h̃, the log-sum-exp of document relevances: the side's log-weight."""
+        """The side relevance h̃, a log-weight in mixtures: log-sum-exp of document relevances."""
 
     @property
     def kept(self) -> float:
         """The kept weight κ: the logarithm, at most 0, of the share of its weight this side keeps.
 
-        While the answer spells a value (number, date, code, name), documents that contradict it
-        lose weight.
+        Documents that contradict a value (number, date, code, name) of the answer lose weight.
         """
 
     @property
     def hidden(self) -> NDArray[np.float32]:
-        """The last hidden state [hidden size], rows averaged by `weights`, if `Span.hidden`."""
+        """Last hidden state [size], averaged over documents by `weights`, only if `Span.hidden`."""
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """The weight ω̃ in `p` of each row of the model; a row reads one document: [rows]."""
+        """The weight of each row in `p`: [rows]. A row of the model's batch reads one document."""
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return each row's part of `p`, its weight ω̃ times its probability: [rows, tokens]."""
 
 
 def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return by how many bits each file makes `token` likelier; row n reads file `files[n]`."""
+    """Return by how many bits `token` is less likely without each file; row n reads `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -131,7 +129,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """An effect: end the session with `peer`; if `again`, reopen it from the decided tokens."""
+    """A mode's effect: end the session with `peer`; if `again`, reopen it at the decided text."""
 
     peer: str
     end: End
@@ -140,9 +138,10 @@ class Leave:
 
 @dataclass(slots=True)
 class Effects:
-    """What the driver does after an input, in this order: record events, send, leave, preempt, end.
+    """What a mode requests of its driver, in order: record events, send, leave, preempt, end.
 
-    `send` has pairs (peer, message). `finished` is why the answer is complete, `failed` its error.
+    `send` has pairs (peer, message), `leave` sessions to end. `preempt` stops the running forward.
+    `finished` is why the answer is complete, `failed` the error that ended it instead.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -155,7 +154,7 @@ class Effects:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """An input: this side's model has read its documents and the question.
+    """A mode's input: this side's model has read its documents and the question.
 
     Row n read the tokens of a document, `texts[n]`, of the own file with index `files[n]`, then the
     prompt `question`. `context` is the most tokens of a row before the answer. If `exact_blocks`,
@@ -171,7 +170,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """An input: a session with `peer` is open; its number is `session`."""
+    """A mode's input: a session with `peer` is open; its number is `session`."""
 
     peer: str
     session: int
@@ -179,7 +178,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """An input: the session with `peer` has ended; if it `returns`, another session may follow."""
+    """A mode's input: the session with `peer` ended; if it `returns`, another one may follow."""
 
     peer: str
     end: End
@@ -188,7 +187,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An input: `peer` sent `message`. If `handle` raises ModeError, the session with it ends."""
+    """A mode's input: `peer` sent `message`; a ModeError of `handle` ends the session with it."""
 
     peer: str
     message: SessionMessage
@@ -196,7 +195,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An input: smoothed round trip to `peer` in seconds, bandwidth in bit/s or None if unknown."""
+    """A mode's input: round trip to `peer` in seconds, bandwidth in bit/s, None if unknown."""
 
     peer: str
     rtt_s: float
@@ -205,7 +204,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """An input: the postprocessing of `work` returned `result`; its forward took `seconds`."""
+    """A mode's input: `work`'s postprocessing returned `result`; its forward took `seconds`."""
 
     work: Work
     result: Any
@@ -214,7 +213,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Preempted:
-    """An input of `Mode.handle`: the forward of `work` failed, or was stopped after `seconds`."""
+    """A mode's input: the forward of `work` failed, or was stopped after `seconds`."""
 
     work: Work
     seconds: float
@@ -222,12 +221,12 @@ class Preempted:
 
 @dataclass(frozen=True, slots=True)
 class TimedOut:
-    """An input: the time that `Mode.deadline` returned has come."""
+    """A mode's input: the time that `Mode.deadline` returned has come."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """An input: the user stopped the answer, which ends with `reason`."""
+    """A mode's input: the user stopped the answer, which ends with `reason`."""
 
     reason: Finish
 
@@ -238,7 +237,7 @@ Input = Prepared | Joined | Left | Received | Measured | Computed | Preempted | 
 class Mode:
     """Base class of the modes' state machines, each for one side's part of one answer.
 
-    `handle` maps inputs to Effects. `evidence` has by how many bits documents made tokens likelier.
+    `handle` maps inputs to Effects. `evidence` has by how many bits files made tokens likelier.
     If `ready`, this side has read the question; `finish` is why the answer is complete, or None.
     """
 

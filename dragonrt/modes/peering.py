@@ -102,7 +102,10 @@ class Peering:
             self._mode.go_on_alone(now)
 
     def begin_again(self, end: End) -> None:
-        """End the session and reopen it from the decided text; on a second call, continue alone."""
+        """Reopen the session from the decided text, because the peer has decided another one.
+
+        On the second call, end it and continue alone. `end` is the reason that the peer and the user get.
+        """
         again, self._began_again = not self._began_again, True
         self._mode.leave(Leave(self._name, end, again=again))
         self.peer, self._waiting_since_s = None, self.progress_s
@@ -127,7 +130,7 @@ class Peering:
         self._owed_s = now
 
     def works(self, now: float) -> None:
-        """Restart the timeouts, as the peer still prefills, for at most `Timeouts.read_s`."""
+        """Restart timeouts, as the peer says it still prefills, for `Timeouts.read_s` at most."""
         if now < self._read_by_s:
             self.progress_s = self._owed_s = now
 

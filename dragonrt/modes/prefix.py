@@ -1,7 +1,6 @@
 """Prefixes of an answer with their hashes, which match drafts to texts, and prompt lookup.
 
-The hash is defined in SPEC 1.3. Lookup copies drafts from the documents, the question or the answer
-so far, without a model (Saxena 2023).
+The hash is that of SPEC 1.3. Lookup (Saxena 2023) copies drafts from documents, question or answer.
 """
 
 import hashlib

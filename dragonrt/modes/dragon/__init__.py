@@ -22,7 +22,7 @@ from dragonrt.traces.counts import AnswerCounts
 
 
 class DragonMode(ModeEntry[DragonSettings, DragonResources]):
-    """The factories and properties of mode dragon, which mixes the distributions of both sides."""
+    """Makes each answer's state machine in mode dragon, which mixes both sides' distributions."""
 
     settings = DragonSettings
     help = "both sides answer from their documents"

@@ -1,4 +1,4 @@
-"""Computes a step's target token from both sides' drafts: at once if quick, else as a Work."""
+"""Computes target tokens from both sides' drafts: at once if quick, else off the event loop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ class Decided:
 
 
 def guards_of(setup: DragonSetup) -> Guards | None:
-    """Return the Guards that limit what a device's tokens disclose; None if its drafts are sent."""
+    """Return the Guards that may withhold tokens from the cloud; None if this side sends drafts."""
     question, settings = setup.question, setup.settings
     if not setup.keeps_drafts:
         return None
@@ -142,7 +142,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return the target token of an undecided step, to draft behind it; None if slow."""
+        """Return an undecided step's target token, to draft after it; None if mixing is slow."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -160,8 +160,7 @@ class Decision:
         """Update the moving averages in `acceptance` by a sample for each side, or None if unknown.
 
         A sample is 1 for an accepted and 0 for a rejected draft or, if `expected`, the probability
-        of acceptance. Calls whose `expected` is not `DragonSetup.expects` change nothing: an answer
-        uses only one kind of sample.
+        of acceptance. Nothing changes if `expected` differs from `DragonSetup.expects`.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):

@@ -68,9 +68,9 @@ class Draft(SessionMessage, frozen=True):
 
 @message(16, early=True, discloses=lambda message, marker: NOTHING)
 class Coefficients(SessionMessage, frozen=True):
-    """The sender's delay per draft, as a line: (k_a / k_b) · t + k_c seconds at step t (SPEC 1.4).
+    """The seconds that a draft of the sender takes at step t: (k_a / k_b) · t + k_c (SPEC 1.4).
 
-    With greedy placement each side sends them once a session: both then choose one aggregator.
+    Greedy placement compares both sides' delays, so each side sends its own once a session.
     """
 
     k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
@@ -96,8 +96,7 @@ class DraftQueue:
     """One side's drafts of the undecided steps, looked up by step and prefix hash.
 
     Of each step it keeps the newest drafts, at most PREFIXES_PER_STEP with BYTES_PER_STEP together,
-    but at least one. `end` lies `window` steps beyond the first undecided step. A peer that follows
-    the protocol sends no draft of step `end` or later.
+    but at least one. A peer must not draft step `end`, `window` after the first undecided one.
     """
 
     def __init__(self, window: int, decided: int = 0) -> None:

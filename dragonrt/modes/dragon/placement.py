@@ -1,8 +1,8 @@
 """The choice of the side that decides the next step, unless both decide (DRAGON §5, SPEC 1.3).
 
-With the greedy placement the sides exchange decode profiles once, and each draft and target has its
-delay and the times that measure the round trip, so both sides choose by the same values. With any
-other placement, or at a constant rate, none of these is sent.
+Greedy placement compares delays. Both sides send a profile of theirs once, each Draft has its own
+delay, and Drafts and Targets have times that measure the round trip. So both sides choose alike.
+Other placements send none of these, and neither do answers at a constant rate of frames.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Begin with the offline profile of draft delays, if any, after `context` prompt tokens."""
+        """Start delay estimates from the offline profile, if any, at `context` prompt tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.profiled(self._setup.side, profile.behind(context))
@@ -87,7 +87,7 @@ class Placement:
         """Choose the side that decides next; return (side, trace events, Target messages).
 
         The Targets send the decided tokens at the steps `new` of the peer's text. Returns None if
-        this side took `decided` alone, without a mixture.
+        this side decided without the peer's draft, and so without a mixture.
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:

@@ -165,7 +165,7 @@ class DragonSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonResources(Resources):
-    """A side's vocabulary size, timeouts and marker; `profile` is its delay per draft, or None."""
+    """A side's vocabulary size, timeouts, and delay per draft (`profile`, None if not measured)."""
 
     profile: DecodeProfile | None = None
 
@@ -217,6 +217,6 @@ class DragonSetup:
 
     @property
     def expects(self) -> bool:
-        """Whether acceptance averages expected values (DRAGON Eq. 5), not outcomes of drafts."""
+        """Whether drafts' acceptance is estimated by probabilities (DRAGON Eq. 5), not counted."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

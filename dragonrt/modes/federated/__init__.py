@@ -16,7 +16,7 @@ from dragonrt.traces.statistics import acceptance, milliseconds
 
 
 class FederatedMode(VerifiedMode[FederatedSettings, FederatedResources]):
-    """The factories and properties of mode federated: a device drafts, several workers verify."""
+    """Makes an answer's state machine in federated: a device drafts, several workers verify."""
 
     settings, judging = FederatedSettings, FederatedJudging
     help = "this side drafts blocks, and several workers verify them together"

@@ -120,12 +120,12 @@ def attendance(
 
 
 def longest_upload(code: Codec) -> int:
-    """Return the most bytes of an upload: the lesser of the wire's limit and the codec's."""
+    """Return the most bytes of a worker's Upload, by the limits of the wire and of codec `code`."""
     return min(code.longest, MAX_UPLOAD)
 
 
 class FederatedJudging(Judging):
-    """A worker's answers to blocks: its distributions, quantized by the codec (SPECFED step 4).
+    """Answers blocks on a federated worker by its distributions, quantized (SPECFED step 4).
 
     No sampler has changed them, as the coordinator applies the sampler to their mixture.
     """
