@@ -53,9 +53,8 @@ def message(
 class Target(SessionMessage, frozen=True):
     """Sends the decided `token` of `step`, after the prefix with hash `prefix_hash`.
 
-    In mode "dragon" the side that decided sends it, and the side `aggregator` decides next. In mode
-    "speculative" the cloud sends a token that it decoded while no block waited. `time_us` and
-    `echo_us` measure the round trip (see RoundTrip), or are 0.
+    The side `aggregator` decides next. `time_us` and `echo_us` time the round trip (see RoundTrip),
+    or are 0. In mode "speculative" the cloud decoded the token while no block awaited a Verdict.
     """
 
     step: Step

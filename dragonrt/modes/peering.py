@@ -104,7 +104,7 @@ class Peering:
     def begin_again(self, end: End) -> None:
         """Reopen the session from the decided text, because the peer has decided another one.
 
-        On the second call, end it and continue alone. `end` is the reason that the peer and the user get.
+        On the second call, end it and continue alone. Peer and user get the reason `end`.
         """
         again, self._began_again = not self._began_again, True
         self._mode.leave(Leave(self._name, end, again=again))

@@ -68,9 +68,9 @@ class Draft(SessionMessage, frozen=True):
 
 @message(16, early=True, discloses=lambda message, marker: NOTHING)
 class Coefficients(SessionMessage, frozen=True):
-    """The seconds that a draft of the sender takes at step t: (k_a / k_b) · t + k_c (SPEC 1.4).
+    """The sender's seconds per draft: (k_a / k_b) · t + k_c at step t (SPEC 1.4).
 
-    Greedy placement compares both sides' delays, so each side sends its own once a session.
+    Greedy placement compares both sides' delays, so each sends its own once a session.
     """
 
     k_a: Annotated[float, Meta(ge=-LARGEST_COEFFICIENT, le=LARGEST_COEFFICIENT)]
