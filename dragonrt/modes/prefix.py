@@ -1,6 +1,7 @@
-"""Prefixes of an answer with their hashes, which match drafts to texts, and prompt lookup.
+"""Hashes of an answer's prefixes (SPEC 1.3), and drafts by prompt lookup (Saxena 2023).
 
-The hash is that of SPEC 1.3. Lookup (Saxena 2023) copies drafts from documents, question or answer.
+Sides compare the hashes to see whether they drafted behind the same tokens. Lookup copies drafts
+from documents, question or answer.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ LOW_BITS = 0xFFFFFFFF
 
 
 def start_hash(seed: int) -> int:
-    """Return the prefix hash of an answer without tokens yet, made from the question's `seed`."""
+    """Return the hash of an answer's empty prefix, from its `seed`; `extend_hash` continues it."""
     name = hashlib.blake2b(seed.to_bytes(8, "little"), digest_size=8)
     return int.from_bytes(name.digest(), "little")
 
@@ -24,7 +25,7 @@ def extend_hash(prefix_hash: int, token: int) -> int:
 
 
 def extended(hashes: Sequence[int], tokens: Iterable[int]) -> list[int]:
-    """Return the prefix hashes `hashes`, followed by the hash after each further token."""
+    """Return the prefix hashes `hashes`, then the hash after each of `tokens` is appended."""
     longer = list(hashes)
     for token in tokens:
         longer.append(extend_hash(longer[-1], token))
@@ -76,11 +77,11 @@ ROWS = 4
 
 
 class Lookup:
-    """Drafts without a model: finds an answer's newest tokens elsewhere, and copies what follows.
+    """Prompt lookup: drafts what followed an earlier occurrence of an answer's last tokens.
 
-    It searches the answer and the tokens of `texts` (documents, the question). The longest match
-    wins, then the answer's newest, then the first in `texts`. `rows` is how many documents a
-    forward reads at once: the more there are, the shorter are the guesses.
+    It searches the answer itself and `texts`, the tokens of documents and question. The longest
+    match wins, then the latest in the answer, then the first in `texts`. `rows` is how many
+    documents a forward reads at once; with more of them, `guess` returns fewer tokens.
     """
 
     def __init__(self, texts: Iterable[Sequence[int]] = (), rows: int = 1) -> None:
@@ -105,9 +106,9 @@ class Lookup:
         return longest, text[end:]
 
     def guess(self, tokens: Sequence[int], room: int, stop_tokens: Sequence[int]) -> list[int]:
-        """Return up to `room` tokens that may follow `tokens`; [] if fewer than LEAST_MATCH match.
+        """Return up to `room` tokens to draft after `tokens`, or [] if no long match exists.
 
-        The next forward reads them after `tokens`, to check them. They end before a stop token.
+        A match needs LEAST_MATCH tokens. The drafts end before a stop token; a forward checks them.
         """
         matched, following = self.find(tokens)
         if matched < LEAST_MATCH:

@@ -30,12 +30,13 @@ GREEDY = Sampler(temperature=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question after a conversation, and the settings of its answer.
+    """A question after a conversation, and the settings of its answer. Raises SettingError.
 
-    `accepted` are tokens decided before the answer resumes. The cloud reads `shown` instead of the
-    newest answers of `history`. Documents whose cosine is under `relevance_floor` are skipped; None
-    is the mode's default. With `chunk`, only that chunk of `document` (from 0) is read. With
-    `top_logprobs` n, tokens have probabilities and n alternatives. Raises SettingError if invalid.
+    `accepted` are the tokens after which the answer resumes. `shown` are the newest answers of
+    `history` as other sides may read them, less what was withheld. Documents whose cosine to the
+    question is under `relevance_floor` (None: the mode's default) are skipped. With a `chunk`, only
+    the chunk of that number, from 0, of the file `document` is read. With `top_logprobs` n, each
+    token of the answer comes with its probability and n alternatives.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)
@@ -102,9 +103,9 @@ class Question:
                 raise DragonError(f"token {token} is outside the vocabulary of {vocabulary}")
 
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
-        """Return the question to send to a peer, to resume after the decided tokens `accepted`.
+        """Return a copy to send to a peer: the answer resumes after the decided tokens `accepted`.
 
-        In its history, `self.shown` replaces the newest answers; `mark`, if given, the older ones.
+        `shown` replaces the newest answers of its history, the text `mark`, if given, older ones.
         """
         answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
@@ -113,7 +114,7 @@ class Question:
         """Return the question to send to a cloud from which tokens are withheld.
 
         `accepted` are the decided tokens, with the tokens `marker` in place of the withheld ones.
-        The text `mark` replaces earlier answers that are not in `shown`.
+        In the history, `shown` replaces the newest answers, and the text `mark` each older one.
         """
         return replace(
             self.resumed(tuple(accepted), mark),

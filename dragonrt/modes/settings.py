@@ -1,6 +1,6 @@
-"""The contract of the four modes: base classes of their settings, resources and ModeEntry.
+"""The base classes that each mode implements: Settings, Resources and ModeEntry.
 
-Options, settings files, the wire's Open, traces and `--json` derive from a mode's settings class.
+Options, settings files, Open messages, traces and `--json` derive from a mode's settings class.
 """
 
 from abc import ABC, abstractmethod
@@ -47,7 +47,7 @@ class Settings:
 
     @property
     def late(self) -> bool:
-        """Whether the device reads the prompt in its first forward, as its drafts need no model."""
+        """Whether the device's first forward also reads the prompt, with no prefill before it."""
         return False
 
     @property
@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def weighs(self) -> str:
-        """The option that sets workers' weights, for error texts; "" if the user gives them."""
+        """The setting that computes workers' weights, for errors; "" if the user gives weights."""
         return ""
 
     @property
@@ -77,12 +77,12 @@ class Settings:
 
     @property
     def cadence(self) -> tuple[float, int]:
-        """(s, n): a frame leaves every s seconds, a multiple of n frames in all; s = 0: never."""
+        """(seconds per frame, n) of constant-rate traffic, in multiples of n frames; 0.0: none."""
         return 0.0, 0
 
     @property
     def relevance_floor(self) -> float | None:
-        """The default of `Question.relevance_floor`, a document's least cosine; None: no limit."""
+        """Default of `Question.relevance_floor`, the least cosine of a document; None: no limit."""
         return None
 
     @property
@@ -102,16 +102,16 @@ class Settings:
 
 
 def check_codec(name: str, *, because: str = "") -> None:
-    """Raise DragonError if codec `name` is unknown or, given a reason, sends no distributions.
+    """Raise DragonError if codec `name` is unknown, or lacks the distributions that a mode needs.
 
-    `because` says in the error why a mode needs distributions; it is "" if the mode does not.
+    `because` is why the mode needs them, for the error's text; "" means that it needs none.
     """
     if not codec(name, 2).sends_distributions and because:
         raise DragonError(f"{because} and the codec {name} sends none: choose another --codec")
 
 
 def check_verifies(name: str, code: str) -> None:
-    """Raise DragonError if rule `name` needs drafts' distributions, and codec `code` sends none."""
+    """Raise DragonError if verification rule `name` needs distributions that codec `code` omits."""
     check_codec(code)
     sends = codec(code, 2).sends_distributions
     if speculative_rule(name, Noise(0), Sampler()).sends_distributions and not sends:
@@ -128,10 +128,10 @@ UNREAD = (
 
 
 class Host(Protocol):
-    """The interface of a device or cloud, from which `ModeEntry.prepare` makes its Resources.
+    """The running device or cloud, as `ModeEntry.prepare` sees it to make a mode's Resources.
 
-    The cloud receives the tokens `marker` instead of withheld tokens. `profile` has the seconds
-    that this side's model takes per draft, measured before; None if they were not measured.
+    `marker` are the tokens that the cloud receives in place of withheld tokens. `profile` has the
+    measured seconds per draft of this side's model; it is None if they were not measured.
     """
 
     @property
@@ -146,7 +146,7 @@ class Host(Protocol):
     def profile(self) -> DecodeProfile | None: ...
 
     def controller(self, name: str) -> Controller:
-        """Return the Controller of blocks that `--controller` calls `name`. Raises ControlError."""
+        """Return the `--controller` `name`, which chooses blocks' lengths. Raises ControlError."""
 
     def verifier(self, file: str | None, target: str) -> TokenVerifier:
         """Return sprinter's acceptance classifier in `file`; if None, the bundled one for `target`.
@@ -231,7 +231,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def carry(self, resources: R, records: Sequence[Record]) -> R:
-        """Return `resources` for the device's next answer, after an answer with trace `records`."""
+        """Return the next answer's Resources, with state from the last one's trace `records`."""
         return resources
 
     @abstractmethod

@@ -46,7 +46,7 @@ LARGEST_READING = 2**27
 
 
 class Judging(ABC):
-    """How a cloud decodes and answers blocks in one mode: pure, to run outside the event loop."""
+    """How a cloud decodes and verifies blocks in one mode; called outside the event loop."""
 
     adds_token = True
     """Whether a verdict's token follows an accepted block; otherwise it replaces its only one."""
@@ -70,8 +70,8 @@ class Judging(ABC):
     def answer(self, block: ReadBlock, predictions: Sequence[Prediction]) -> Judged:
         """Return the answer to a block: a VerifyResult or, in mode federated, Uploads.
 
-        `predictions[n]` is this side's for the step `block.step + n`. A VerifyResult decides the
-        accepted tokens and one more. After Uploads, the device's next block has the decided tokens.
+        `predictions[n]` is from this side's model, at step `block.step + n`. A VerifyResult decides
+        the accepted tokens and one more. After Uploads (distributions), the device decides.
         """
 
     def decoding(self, step: int, prediction: Prediction) -> int:

@@ -145,7 +145,7 @@ class ModelThread(JobThread):
             self.opened(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
-        """Run the request that `make` builds, and return its result; preempt it if cancelled."""
+        """Run the request of `make` for `client`; return its result. Cancelling preempts it."""
         with self.wanted(client):
             return await self._read(make, Preemption(), client)
 
@@ -176,7 +176,7 @@ class ModelThread(JobThread):
     def begin(
         self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """In this thread, queue the request that `make` builds; `done` gets its result."""
+        """In this thread, queue `make`'s request. `done` gets its result; `preemption` stops it."""
         try:
             self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV

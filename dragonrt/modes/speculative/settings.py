@@ -22,11 +22,11 @@ DraftSource = Literal["model", "lookup"]
 class SpeculativeSettings(Settings):
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
-    A block has `block_tokens` tokens, or as many as `controller` chooses. It ends before a token
-    that would take it over `budget` bits. With `pipelined`, blocks are sent before the verdicts on
-    earlier blocks. With `cloud_decodes`, and a codec without distributions, the cloud decodes while
-    no block waits. Codec C-SQS drops probabilities below a threshold, moved by `learning_rate`
-    towards a dropped mass of `target`; a `horizon` of T tokens divides both by √T (SQS A.3).
+    A block has `block_tokens` tokens, or as many as `controller` chooses, and at most `budget` bits
+    unless it is one token. With `pipelined`, a block is sent before the verdicts on earlier ones.
+    With `cloud_decodes`, and a codec without distributions, the cloud decodes while no block waits.
+    Codec C-SQS drops probabilities below a threshold. Each token moves it by `learning_rate` times
+    (`target` - dropped mass). √`horizon`, in tokens, divides `learning_rate` and `target` (SQS).
     """
 
     mode: ClassVar[str] = "speculative"
@@ -99,7 +99,7 @@ class SpeculativeSettings(Settings):
 
     @property
     def first_threshold(self) -> ConformalThreshold | None:
-        """The threshold of codec C-SQS for an answer's first token; None for other codecs."""
+        """Codec C-SQS's probability threshold at an answer's first token; None for other codecs."""
         family, *arguments = self.codec.split(":")
         if family != "csqs":
             return None
@@ -116,8 +116,8 @@ class SpeculativeSettings(Settings):
 class SpeculativeResources(Resources):
     """What a side needs in mode speculative.
 
-    `controller` plans blocks; it is None on the cloud. `threshold` is the threshold of codec C-SQS
-    after earlier answers. `rate` maps a time in seconds to the uplink's bit/s, if known beforehand.
+    `controller` chooses blocks' lengths, None if it is not used. `threshold` is codec C-SQS's after
+    earlier answers, None before any. `rate` maps a time in seconds to the uplink's bit/s, if known.
     """
 
     controller: Controller | None = None

@@ -1,17 +1,15 @@
 """Find the sources of an answer, and check the numbers and codes in it. All functions are pure.
 
 The evidence of a file is how many bits (log2 of a probability ratio) likelier the file made the
-answer's tokens (SPEC 1.10). A source has at least FEWEST_BITS and LEAST_SHARE of the largest
-evidence. Two equal files have little evidence each; then the file with the most is the source.
+answer's tokens (SPEC 1.10). A source has FEWEST_BITS and LEAST_SHARE of the largest, or the most.
 
-A small model may copy a code in part, such as "plum-39" of plum-otter-39. So codes are compared as
-whole tokens: runs of letters and digits that characters such as - / _ @ connect. A token is a code
-if it has a digit, is an e-mail address, or is of capitals with a hyphen. Before comparison, numbers
-lose grouping (1,250: 1250), units (75mg: 75), st, nd, rd and th.
+A model may copy a code in part ("plum-39" of plum-otter-39). So codes are compared as whole tokens:
+letters and digits that characters such as - / _ @ connect. A code has a digit, is an e-mail address
+or has hyphened capitals. To compare, numbers lose grouping (1,250), units (75mg), st, nd, rd, th.
 
-A mark connects a word of the answer with the source that has the most evidence for the word's
-tokens, at least FEWEST_WORD_BITS. The evidence of another side is known for all its documents
-together, or not at all. So each word in a source's sentence counts as FEWEST_WORD_BITS at least.
+A mark connects a word of the answer with the source that has the most evidence for its tokens, at
+least FEWEST_WORD_BITS. Another side's evidence is known for all its documents together, or not at
+all, so each word in a source's sentence counts as FEWEST_WORD_BITS at least.
 """
 
 import re
@@ -55,7 +53,7 @@ _HYPHENED_CAPITALS = re.compile(r"[A-Z]+(?:-[A-Z]+)+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A retrieved chunk: title, file, relevance, text, and its offset `place` in the file."""
+    """A retrieved chunk of `file`, its `relevance` to the question, its `place` in characters."""
 
     title: str
     file: str
@@ -87,7 +85,11 @@ def cited(
 def attribution(
     passages: Sequence[Passage], evidence: AnswerEvidence, answer: str, question: str
 ) -> Attribution:
-    """Return a cloud's message with an answer's sources, and codes in no passage or question."""
+    """Return a cloud's Attribution message: an answer's sources, and the codes it made up.
+
+    A source has at least CLOSE_BITS of `evidence`. A code, such as A-17, counts as made up if
+    neither a passage nor `question` has it.
+    """
     sources = cited(passages, evidence.files, answer, question)
     unseen = [code.text for code in missing(answer, [question, *texts(passages)])]
     short = dict.fromkeys(code for code in unseen if len(code.encode()) <= MAX_CODE)
@@ -116,7 +118,7 @@ def disagreements(
 
 
 def storable(values: Sequence[str]) -> tuple[str, ...]:
-    """Return, flat, those pairs (number, documents' value) of `values` that fit an Attribution."""
+    """Return, flat, the pairs (number, documents' value) of `values` short enough for the wire."""
     pairs = zip(values[::2], values[1::2], strict=True)
     fit = [p for p in pairs if all(1 <= len(v) <= MAX_CODE and v.isprintable() for v in p)]
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
@@ -204,7 +206,7 @@ def _cut(sentence: str, wanted: set[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A number or code in a text, and its place: the text's characters from `start` to `end`."""
+    """A token with a digit, an e-mail address or hyphened capitals, at text[start:end]."""
 
     text: str
     start: int
@@ -212,7 +214,7 @@ class Code:
 
 
 def codes(text: str) -> list[Code]:
-    """Return the numbers and codes in a text, in order. Item numbers of a list are ignored."""
+    """Return a text's numbers and codes (X-9, e-mails, AB-CD) in order, without item numbers."""
     if len(_NUMBERED.findall(text)) > 1:
         text = _NUMBERED.sub(lambda number: " " * len(number[0]), text)
     found = _TOKENS.finditer(text)
@@ -220,7 +222,7 @@ def codes(text: str) -> list[Code]:
 
 
 def missing(text: str, known: Iterable[str]) -> list[Code]:
-    """Return the numbers and codes of `text` that occur in none of the `known` texts."""
+    """Return the numbers and codes (X-9, e-mails, AB-CD) of `text` that no `known` text has."""
     found = codes(text)
     if not found:
         return []
@@ -250,9 +252,9 @@ DecidedText = tuple[str, TokenDecided]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A slice of an answer's text, `start` to `end`, and the source that made the slice likeliest.
+    """A slice of an answer, `start` to `end`, to show with the source that made it likeliest.
 
-    `place` is where the source's chunk begins in its document; None for a source of another side.
+    `place` is the offset in characters of the source's chunk in its file; None on another side.
     """
 
     start: int

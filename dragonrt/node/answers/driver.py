@@ -37,7 +37,7 @@ OnRecord = Callable[[Record], None]
 def opening(
     entry: ModeEntry[Any, Any], question: Question, settings: Settings, accepted: int
 ) -> AnswerOpened:
-    """Return the trace event of a mode's answer that begins, or resumes after `accepted` tokens."""
+    """Return the event to trace when an answer begins, or resumes after `accepted` tokens."""
     shown = {**traced(question), **traced(settings)}
     return AnswerOpened(entry.name, accepted, shown, entry.exact)
 
@@ -49,8 +49,8 @@ class AnswerSession(Session):
     On a device, `connector` replaces a lost connection. `gone` is set when a new session must be
     opened, after `retry_s` seconds if the other side was busy. Once `over`, messages are ignored.
     `weights` is the fingerprint of the other side's model, `attribution` the sources that it sent.
-    On a cloud, `concluded` is the connection of a device that awaits sources after the answer.
-    `rtt_s` is the largest round trip of sessions. `lets_out` returns whether to send a message.
+    On a cloud, `concluded` is the connection on which a device awaits sources, None before. `rtt_s`
+    is the longest round trip in seconds. `lets_out(message)` is whether privacy lets it be sent.
     """
 
     name: str
@@ -126,7 +126,7 @@ class AnswerSession(Session):
         return self._draining is not None
 
     def attach(self, peer: Peer, number: int) -> None:
-        """Use session `number` on the connection `peer` from now on, to send and receive."""
+        """Send and receive from now on by the open session `number` on the connection `peer`."""
         self._peer, self.number, self._opened = peer, number, False
         self.gone.clear()
         self.retry_s = 0.0
@@ -141,7 +141,7 @@ class AnswerSession(Session):
         return peer
 
     def open(self, peer: Peer, message: wire.Open) -> bool:
-        """Open a session on `peer` by `message`; return False if the message may not be sent."""
+        """Send `message` on `peer` to open a session; return False if privacy forbids it."""
         passes = self.lets_out(message)
         if passes:
             peer.open(self, message)
@@ -177,7 +177,7 @@ class AnswerSession(Session):
         self.close(End(Reason.FINISHED, ""))
 
     def attribute(self, found: wire.Attribution | None) -> None:
-        """As a cloud, close a session that the device concluded, with sources `found`, if any."""
+        """As a cloud, send a Close with sources `found` (or none) to a device that awaits it."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)
             self.concluded = None
@@ -236,7 +236,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, name: str, connector: Connector | None = None) -> AnswerSession:
-        """Add another side to the answer; return its session. A device passes a `connector`."""
+        """Add the other side `name` to the answer; return its session. Devices pass `connector`."""
         how = self.timeouts, self.feed, self.lets_out, self.mode.times_bandwidth
         session = AnswerSession(name, connector, *how)
         self.sessions[name] = session
@@ -249,7 +249,7 @@ class Driver:
         preparation: Coroutine[Any, Any, PrefillResult],
         working: Callable[[], None] | None = None,
     ) -> PrefillResult | None:
-        """Await `preparation`; return its result, or None if the answer ended first.
+        """Await the prefill `preparation`; return its result, or None if the answer ended first.
 
         Meanwhile `working` is called every `probe_s` seconds: a cloud reports that it is alive.
         """

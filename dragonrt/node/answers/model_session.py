@@ -28,7 +28,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """The outcome of a Work after `seconds`: a `value`, an `error`, or that it was `preempted`."""
+    """What a forward and its postprocessing (`work`) gave: a value, an error, or a preemption."""
 
     work: Work
     seconds: float
@@ -58,7 +58,7 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return (), as no number is contradicted; the default of `PrefillResult.other_values`."""
+    """Return (), on a side that checks no numbers: the default of `PrefillResult.other_values`."""
     return ()
 
 
@@ -66,8 +66,8 @@ async def no_values(text: Sequence[int]) -> tuple[str, ...]:
 class PrefillResult:
     """What `Prefiller.prepare` returns: a session for forwards, the passages, and seconds spent.
 
-    `evidence` is a hash of passages and relevances. `other_values` takes an answer's tokens, and
-    returns each of its numbers that all documents contradict, followed by the documents' number.
+    `evidence` is a hash of passages and relevances, to notice changes. `other_values` returns each
+    number among an answer's tokens that all documents contradict, then the documents' number.
     """
 
     context: BackendSession
@@ -171,10 +171,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return each number of an answer that all documents contradict, then the documents' own.
+        """Return, flat, each number of an answer that all documents contradict, then their number.
 
-        `text` has the answer's tokens, among which `by` finds the numbers. The model decodes the
-        documents' number greedily (SPEC 5). Below VALUE_PROBABILITY, both numbers are dropped.
+        `by` finds the numbers among the answer's tokens `text`. The model decodes the documents'
+        number in its place (SPEC 5). If its probability is below VALUE_PROBABILITY, skip both.
         """
         found: list[str] = []
         hashes = extended([self._start], text)

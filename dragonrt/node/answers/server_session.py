@@ -21,7 +21,7 @@ from dragonrt.wire.fields import unpack
 
 
 def admission(prefiller: Prefiller, limits: CloudLimits) -> CloudAdmission:
-    """Return the admission control of a cloud on which `prefiller` reads the questions."""
+    """Return a cloud's admission control: `prefiller` reads admitted questions, within `limits`."""
     return CloudAdmission(partial(server_session, prefiller), prefiller.timeouts, limits)
 
 

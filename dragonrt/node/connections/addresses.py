@@ -58,7 +58,7 @@ class Identity:
 class Address:
     """The address of a cloud; connections are encrypted with a shared `key`, or by `tls`.
 
-    `emulate` wraps each stream in an emulated link. `insecure` allows to dial an `exposed` address.
+    `emulate` wraps streams in an emulated slow link. `insecure` allows dialling without encryption.
     """
 
     host: str
@@ -163,7 +163,7 @@ class NetworkSettings:
         return self._address("device", link, context)
 
     def expiring(self, today: date) -> list[str]:
-        """Return a line per key or certificate that ends within 30 days. Raises DragonError."""
+        """Return a line to show per key or certificate that expires within 30 days of `today`."""
         lines = []
         renew = renewal(read_key(self.key_file)) if self.key_file is not None else None
         if renew is not None and renew - today <= SOON:
@@ -195,7 +195,7 @@ class Member:
 def members(
     how: Settings, network: NetworkSettings, link: LinkSettings, workers: Sequence[str]
 ) -> tuple[Member, ...]:
-    """Return the other sides of a device: the cloud or, in a mode with several, the `workers`.
+    """Return the sides that a device dials: the cloud or, if mode `how` has several, `workers`.
 
     Each worker is HOST:PORT or HOST:PORT=WEIGHT. All share key, certificates and emulated link.
     Raises DragonError if workers do not fit the mode, or an address may not be dialled unprotected.

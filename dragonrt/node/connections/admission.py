@@ -1,8 +1,7 @@
 """Admit devices and questions to a cloud, within limits per device (a connection) and in total.
 
-A refusal includes a retry time. Few questions of one device are read at a time, so that other
-devices do not wait for them. Unauthenticated connections are limited in number and time, per source
-address and in total. If full, a new one replaces the oldest that has sent nothing, or the oldest.
+Few questions of one device are read at a time, so that other devices do not wait. Connections in
+the handshake have limits of number and time; a new one replaces the oldest, silent ones first.
 """
 
 import asyncio
@@ -123,7 +122,7 @@ class CloudAdmission:
             raise BusyError(f"the cloud has {self.devices} devices already", 10.0)
 
     def answering(self, peer: Peer, message: wire.Open) -> tuple[Session, Work]:
-        """Return the session that `message` opens, and its coroutine. Raises BusyError if full."""
+        """Return the session that `message` opens, and the coroutine to run. Raises BusyError."""
         pace, turns = self._devices[peer]
         try:
             self._check_places(pace, len(peer.connection.sessions))

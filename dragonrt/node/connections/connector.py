@@ -72,7 +72,7 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def settled(self) -> None:
-        """Wait before disconnecting until constant-rate frames have ended, for `idle_s` at most."""
+        """Before a disconnect, wait up to `idle_s` seconds for constant-rate traffic to end."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)

@@ -1,7 +1,6 @@
 """One authenticated connection to the other side, with its sessions, sender, reader and probes.
 
-The peer owns the stream and every task that works for it. It hands a message to its session as soon
-as the message arrives, synchronously, so that a slow session never delays another.
+It hands each message to its session at once, so that a slow session never delays another.
 """
 
 import asyncio

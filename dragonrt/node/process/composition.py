@@ -115,7 +115,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Open a side's index as a Library, None if it has none; `left` describes unindexed files."""
+    """Open a side's index for search, None if it has none; `left` says what is not indexed yet."""
     directory = index_directory(settings)
     if directory is None:
         return None
