@@ -30,13 +30,12 @@ GREEDY = Sampler(temperature=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A question after a conversation, and the settings of its answer. Raises SettingError.
+    """A question after a conversation, and its answer's settings. Raises SettingError.
 
-    `accepted` are the tokens after which the answer resumes. `shown` are the newest answers of
-    `history` as other sides may read them, less what was withheld. Documents whose cosine to the
-    question is under `relevance_floor` (None: the mode's default) are skipped. With a `chunk`, only
-    the chunk of that number, from 0, of the file `document` is read. With `top_logprobs` n, each
-    token of the answer comes with its probability and n alternatives.
+    `accepted` are tokens after which the answer resumes. `shown` are the newest answers of
+    `history` as other sides may read them. Documents whose cosine to the question is under
+    `relevance_floor` are skipped; None is the mode's default. With `chunk` n, only chunk n of file
+    `document`, from 0, is read. `top_logprobs` n returns tokens' probabilities and n alternatives.
     """
 
     prompt: LongText = setting("", "The question.", traced=False)

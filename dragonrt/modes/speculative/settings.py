@@ -22,11 +22,11 @@ DraftSource = Literal["model", "lookup"]
 class SpeculativeSettings(Settings):
     """Mode speculative: the device drafts blocks, the cloud verifies them (SPEC 2).
 
-    A block has `block_tokens` tokens, or as many as `controller` chooses, and at most `budget` bits
-    unless it is one token. With `pipelined`, a block is sent before the verdicts on earlier ones.
-    With `cloud_decodes`, and a codec without distributions, the cloud decodes while no block waits.
-    Codec C-SQS drops probabilities below a threshold. Each token moves it by `learning_rate` times
-    (`target` - dropped mass). √`horizon`, in tokens, divides `learning_rate` and `target` (SQS).
+    A block has `block_tokens` tokens, or as many as `controller` chooses. It ends before a token
+    would exceed `budget` bits. With `pipelined`, blocks are sent before the verdicts on earlier
+    ones. With `cloud_decodes`, and a codec without distributions, the cloud decodes while no block
+    waits. Codec C-SQS drops probabilities below a threshold, which each token moves by
+    `learning_rate` · (`target` - dropped mass); √`horizon` (in tokens) divides both (SQS A.3).
     """
 
     mode: ClassVar[str] = "speculative"

@@ -154,7 +154,7 @@ def is_refusal(answer: str, refusal: str) -> bool:
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
-    """Return the sentence in `read` with the most words of `answer`, and its share of those words.
+    """Return the sentence in texts `read` with most words of `answer`, and the share it has.
 
     If several have as many, the words of `question` decide. Without sentences: ("", 0.0).
     """

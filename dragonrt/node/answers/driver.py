@@ -157,7 +157,7 @@ class AnswerSession(Session):
             self._draining = asyncio.create_task(self._drain(self._peer), name="drain")
 
     def close(self, end: End) -> None:
-        """Close the session, if open, for the reason `end`, without an input to the mode."""
+        """Close the session, if open, for the reason `end`; the mode is not informed."""
         peer = self._detach()
         if peer is not None:
             peer.close(self.number, end)
@@ -168,7 +168,7 @@ class AnswerSession(Session):
         self.feed(modes.Left(self.name, end, False))
 
     async def conclude(self) -> None:
-        """Report the answer's end to the cloud; wait up to `rejoin_s` for the cloud's sources."""
+        """As a device, report the answer's end; wait `rejoin_s` at most for the cloud's sources."""
         if self._peer is not None and self._opened:
             self.send(wire.Conclude(self.number))
             with suppress(TimeoutError):
@@ -314,7 +314,7 @@ class Driver:
     # Effects.
 
     def record(self, event: Event) -> None:
-        """Record an event under the session's number, or under 0 if there are several sessions."""
+        """Trace an event under the session's number, or under 0 if there are several sessions."""
         if self._door is not None and isinstance(event, TokenDecided):
             self._door.decide(event.token, withheld=event.withheld)
         sessions = tuple(self.sessions.values())

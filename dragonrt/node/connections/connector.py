@@ -78,7 +78,7 @@ class Connector:
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)
 
     async def connect(self) -> None:
-        """Dial once, now. Raises the error that prevents the connection."""
+        """Dial once, now, before `run` starts. Raises the error that prevents the connection."""
         try:
             await self._dial_once()
         except DragonError as error:
