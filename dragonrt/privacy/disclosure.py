@@ -78,7 +78,7 @@ class Door:
     If `keeps_drafts` (level `answer` or `redacted`), a message with a distribution or the name of a
     document does not pass. A token passes only at its position in the `transcript`: the decided
     tokens, with `marker` for withheld runs. An Open, which sends the question, passes if its
-    history equals that in `asked`; if `keeps_drafts`, its prompt and instructions must do so, too.
+    history is that in `asked`, the user's question; if `keeps_drafts`, also its other texts.
     """
 
     keeps_drafts: bool

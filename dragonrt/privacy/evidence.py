@@ -20,14 +20,14 @@ LEAST = 1e-4  # tokens with a smaller probability are not kept: no file made the
 
 
 def evidence_bits(p: float, q: float) -> float:
-    """Return log2 p/q, within ±20, of probabilities p with files and q without; 0 if p is 0."""
+    """Return log2 p/q, within ±20: a token's probability p with files, q without; 0 if p is 0."""
     if p <= 0 or q <= 0:
         return MOST_BITS if p > q else 0.0
     return max(-MOST_BITS, min(MOST_BITS, math.log2(p / q)))
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the ids of the tokens for which RowShares keeps what each document contributes.
+    """Return the tokens whose probability RowShares splits by document; `token` was drawn from `p`.
 
     They are all tokens that `p` lists if these are at most 16, else those with a probability of at
     least 1e-4, or of at least that of `token` if it is smaller.
@@ -134,18 +134,18 @@ class AnswerEvidence:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Set a token's bits of evidence: by own file, and of all `other` files if known."""
+        """Note the evidence bits of a token: of each file of this side, and of the `other` side."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return a token's bits of evidence: by own file, of all others; ((), None) if unset."""
+        """Return a token's bits: (of each file of this side, of the other side), or ((), None)."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property
     def files(self) -> list[float]:
-        """Return the bits by which each own file made the answer likelier; [] if unknown."""
+        """Return the bits by which each file of this side made the answer likelier, or []."""
         longest = max(map(len, self._files.values()), default=0)
         return [
             math.fsum(max(0.0, bits[file]) for bits in self._files.values() if file < len(bits))

@@ -78,7 +78,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Ask every guard; return the first ruling but DISCLOSED (send it), else DISCLOSED."""
+        """Ask all guards; return the first ruling that withholds or has bits, else DISCLOSED."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)

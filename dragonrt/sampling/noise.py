@@ -33,7 +33,7 @@ _ROUNDS = 10
 
 
 def philox_words(key: tuple[int, int], step: int, words: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the 64-bit words number `words` of a random stream: int64 [K] gives uint64 [K].
+    """Return the 64-bit words at the indexes `words`, int64 [K], of a random stream: uint64 [K].
 
     The stream is that of numpy's Philox with `key` and the counter (0, `step`, 0, 0).
     """
@@ -74,7 +74,7 @@ def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
 
 
 class Purpose(IntEnum):
-    """The use of a random number, a part of its key. A former value, such as 7, is never reused."""
+    """The use of a random number, a part of its key. The value of a dropped use stays unused."""
 
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft

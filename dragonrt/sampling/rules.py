@@ -71,7 +71,7 @@ class Candidate:
 
 
 class Rule(ABC):
-    """An aggregation rule: draws each side's token, and the target by both distributions."""
+    """A rule by which each side draws its draft, and both distributions give the target token."""
 
     name: ClassVar[str]
 
@@ -81,7 +81,7 @@ class Rule(ABC):
 
     @abstractmethod
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return what a side encodes and sends: its model's `p` [V], or `p` after the sampler."""
+        """Return what to encode of a model's `p` [V]: `p` or (Algorithm1) `p` after the sampler."""
 
     @abstractmethod
     def draft(self, side: Side, step: int, p: Distribution) -> int:

@@ -88,7 +88,7 @@ class Answer:
     def joined(
         cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
     ) -> "Answer":
-        """Return one Answer to `prompt` from those to its parts; `finish` says why it ended."""
+        """Join the Answers to the parts of a prompt; `text` is theirs, `finish` why they ended."""
         first, answers = parts[0], [part.decoded for part in parts]
         whole = replace(
             first.decoded,

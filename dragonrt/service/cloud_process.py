@@ -101,9 +101,8 @@ def cloud_process(
 def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
     """Run `python -P -m MODULE OPTION…`, which listens on a port, until the context ends.
 
-    With -P, no folder `dragonrt` of the working directory is imported. The module prints its
-    address on stderr when it listens. `within` is a command that starts it. The DRAGONRT_*
-    variables and Ctrl-C do not reach it. SIGTERM or SIGHUP to this process raises SystemExit.
+    The module prints its address on stderr when it listens. `within` is a command that starts it.
+    DRAGONRT_* variables and Ctrl-C do not reach it. On SIGTERM or SIGHUP the caller exits.
     """
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # no other can handle signals

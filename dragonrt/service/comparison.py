@@ -35,14 +35,14 @@ USUAL = DragonSettings()
 
 
 def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
-    """Return SideSettings: a side's sample documents, half of the machine's cores, and `others`."""
+    """Return SideSettings: a side's sample documents, half the cores, and `others`, more fields."""
     found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
     return found.with_peers_at(["127.0.0.1"])
 
 
 @asynccontextmanager
 async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.Device]:
-    """Yield a device of these loaded parts, connected to `address`; DragonError if that fails."""
+    """Yield a Device that runs `loaded`, model and documents, connected to the cloud `address`."""
     cloud = Member("cloud", address)
     async with programs.device(loaded, [cloud], USUAL) as device:
         if not device.connectors["cloud"].connected:
@@ -157,7 +157,7 @@ def costs(answers: Sequence[Given]) -> dict[str, float | None]:
 def chat(
     device: programs.Device, question: Question, how: DragonSettings, stops: Sequence[str] = ()
 ) -> Chat:
-    """Return a new Chat in mode dragon with the settings `how` and the seed of `question`."""
+    """Return a new Chat in mode dragon; `how` are its settings, `question` those of each answer."""
     return Chat(replace(device, settings=how, resources=None), question, question.seed, stops)
 
 
@@ -170,7 +170,7 @@ async def ask_each(
 ) -> list[Given]:
     """Ask each prompt in a new chat, one after another; return the measured answer to each part.
 
-    `question` has the seed and settings of every answer, `how` the settings of mode dragon.
+    `question` has every answer's seed and settings, `how` those of the mode, `stops` end a text.
     """
     answers = [await chat(device, question, how, stops).ask(prompt) for prompt in prompts]
     return given_of(answers)
@@ -213,7 +213,7 @@ async def measured(
 
 
 def rows(found: Measured) -> Iterator[dict[str, Any]]:
-    """Yield a row for a CSV file per method and answer: costs, and if the text is the oracle's."""
+    """Yield a CSV row per method and answer: its costs, and if its tokens are the oracle's."""
     for method, oracle in ORACLES.items():
         for number, answer in enumerate(found[method]):
             truth = None if oracle is None else found[oracle][number]

@@ -28,7 +28,7 @@ def measure(
 ) -> DecodeProfile:
     """Time a model's forwards at every length of the context; fit a DecodeProfile to the seconds.
 
-    The context of `rows` rows is filled `runs` times; `progress` gets (runs done, all runs).
+    The KV of `rows` documents fills the context `runs` times; `progress` gets (runs done, all).
     """
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS
@@ -51,7 +51,7 @@ def _profile_path(model: str) -> Path:
 
 
 def save_profile(model: str, profile: DecodeProfile) -> Path:
-    """Save a model's decode profile in the data of this machine's user; return the file."""
+    """Save the decode profile of the model of this name on this machine; return the file's path."""
     path, about = _profile_path(model), {"model": model, "machine": platform.machine()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**asdict(profile), **about}, indent=2) + "\n", encoding="utf-8")
@@ -59,7 +59,7 @@ def save_profile(model: str, profile: DecodeProfile) -> Path:
 
 
 def load_profile(model: str) -> DecodeProfile | None:
-    """Return the saved decode profile of a model on this machine, None if there is none."""
+    """Return the decode profile that `save_profile` saved for the model of this name, or None."""
     path = _profile_path(model)
     if not path.exists():
         return None

@@ -56,7 +56,7 @@ class Library:
         return self.retriever.retrieve(question, k, floor, within)
 
     def chunks_of(self, document: str) -> list[Chunk]:
-        """Return the chunks of a document in order. Raises RetrievalError if there is none."""
+        """Return the chunks of the file `document` in order; RetrievalError if not indexed."""
         document = normalize("NFC", document)
         chunks = self.retriever.index.store.chunks_of(document)
         if not chunks:
@@ -76,7 +76,7 @@ class Library:
         return tokens[:most]
 
     def check(self) -> None:
-        """Notify `on_notice` of each file that has a chunk longer than half the model's context."""
+        """Warn `on_notice` of each file with a chunk too long for half of the model's context."""
         least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
         for chunk in self.retriever.index.longer(least):
             self.tokens(chunk)
@@ -97,7 +97,7 @@ class Library:
         return made
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's KV, the named `arrays`; return its size in bytes, or 0 after a notice."""
+        """Store a chunk's KV (arrays by name); return its bytes, or 0 with a notice on failure."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:
@@ -115,8 +115,7 @@ class Library:
 class _MissingKv:
     """The chunks of a library's snapshot whose KV is not stored.
 
-    First come the neighbours of chunks that were asked for, then new files and beginnings. If there
-    is no room, KV that was last read before a file was written makes way for the file's.
+    Neighbours of retrieved chunks come first, then new files; without room, these replace old KV.
     """
 
     def __init__(self, library: Library) -> None:
@@ -163,7 +162,7 @@ class _MissingKv:
 
 
 def prefill(library: Library, progress: Callable[[int, int], None] = lambda done, of: None) -> None:
-    """Compute and store KV that chunks lack while KvStore has room; `progress` gets (done, all)."""
+    """Compute and store missing KV while KvStore has room; `progress` gets (chunks done, all)."""
     missing = _MissingKv(library)
     total = len(missing)
     while (chunk := missing.next()) is not None:
@@ -175,8 +174,7 @@ def prefill(library: Library, progress: Callable[[int, int], None] = lambda done
 async def prefilling(library: Library, thread: ModelThread) -> AsyncIterator[Callable[[], None]]:
     """Compute and store missing KV in the background of the async context, while no answer is open.
 
-    A question stops the current chunk, which restarts later. Yields a function to call when the
-    library has a new index. A notice names files with chunks longer than the model reads.
+    A question stops a chunk, which restarts later. Yields a function to call at each new index.
     """
     changed = asyncio.Event()
     changed.set()

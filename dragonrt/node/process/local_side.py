@@ -193,9 +193,9 @@ def weighing(
 ) -> Weighing:
     """Return the relevances that weigh an answer's batch rows, one row for each document in `hits`.
 
-    Without hits, one row reads no document. On a device, a question with "I" or "my" raises a
-    document's relevance, and each name or number of the question that the document lacks lowers
-    it. The relevances are computed again as the answer grows, unless `embedder` is None.
+    Without hits, one row reads no document. If a question to a device has "I" or "my", all of its
+    documents gain relevance, and lose it for names or numbers of the question that they lack. The
+    relevances are computed again as the answer grows, unless `embedder` is None.
     """
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]

@@ -108,7 +108,10 @@ async def cloud(
     on_change: Callable[[str], None],
     limits: CloudLimits = USUAL_LIMITS,
 ) -> AsyncIterator[Cloud]:
-    """Run a Cloud in the context, then drain it; `on_change` gets a line if devices come or go."""
+    """Run a Cloud at `address` within the async context, and drain it at the end.
+
+    `loaded` has its model and documents. `on_change` gets a text when a device comes or goes.
+    """
     async with local_side(loaded) as side:
         admission = server_session.admission(side, limits)
         identity = Identity("cloud", side.model)
@@ -123,9 +126,9 @@ async def run_cloud(
     on_ready: Callable[[int], None],
     pages: Callable[[Cloud], AbstractAsyncContextManager[None]] = lambda cloud: nullcontext(),
 ) -> None:
-    """Serve devices until SIGINT or SIGTERM; call `on_ready` with the port when that begins.
+    """Serve devices until SIGINT or SIGTERM; call `on_ready` with the port when it listens.
 
-    Then open answers may finish, until a second signal. `pages` serves HTTP pages all the while.
+    Open answers may then finish, until a second signal. `pages` makes a context that serves HTTP.
     """
     stopping = asyncio.Event()
     async with cloud as running, pages(running):
@@ -136,7 +139,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Describe a side to a mode: its mixture weight, and a function for its model's fingerprint."""
+    """Describe the side behind `connector` to a mode: its mixture weight and model fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
@@ -153,8 +156,8 @@ def counterpart(weight: float, connector: Connector) -> Counterpart:
 class Device:
     """A device that keeps its other sides connected and asks questions one after another.
 
-    `disclosed` has the texts of earlier answers that other sides received. `resources` are what the
-    mode needs besides question and settings, None until `complete` has prepared them.
+    `disclosed` has the texts of earlier answers that other sides received. `resources`
+    are timeouts and all else that the mode needs for any answer; None before `complete`.
     """
 
     side: LocalSide
@@ -200,7 +203,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Return the mode's resources for answers. DragonError if they need an absent side."""
+        """Return the Resources of all answers, made once; DragonError if a needed side is away."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question
@@ -238,7 +241,7 @@ async def device(
 async def look(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
 ) -> None:
-    """Dial a Device's other sides once to check them; notices and errors are those of `device`."""
+    """Dial a device's other sides once, with its model and settings, to report any error early."""
     recorder = Recorder(asyncio.get_running_loop().time, "device", ())
     async with _dialling(model, members, how, recorder, on_notice):
         pass

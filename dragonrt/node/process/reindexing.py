@@ -1,7 +1,6 @@
 """Index documents while a side answers: those not indexed yet, and changed ones (`--watch`).
 
-Run as a program, this module is the process that updates the index; its argument is the path of
-llama.cpp's library, if not the installed one. The side searches each new index once it is written.
+Run as a program, this module updates the index; an argument replaces the path of llama.cpp.
 """
 
 import asyncio
@@ -49,10 +48,10 @@ async def reindexing(
     following: Following,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
-    """Keep the library's index up to date, by another process, within the async context.
+    """Keep `library` up to date in the async context, by a process that loads `llama_library`.
 
-    `order` names the documents. The process slows down during answers of `thread`, and restarts if
-    it dies. `on_report` gets each report. Raises DragonError if documents cannot be watched.
+    The process indexes `order`, slower while `thread` is busy, and restarts if it dies; `following`
+    has its state. `on_report` gets reports. Raises DragonError if documents cannot be watched.
     """
     if order.watch:
         try:

@@ -96,7 +96,7 @@ class SideSettings:
             raise DragonError("--watch needs documents: name them with --documents")
 
     def with_peers_at(self, hosts: Iterable[str]) -> "SideSettings":
-        """Return settings with half the cores, if `threads` is unset and a host is this machine."""
+        """Return a copy with half the cores if a peer is on this machine and `threads` is None."""
         if self.threads is not None or not any(map(is_loopback, hosts)):
             return self
         return replace(self, threads=usual_threads(sides=2))

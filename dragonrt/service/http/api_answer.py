@@ -331,10 +331,11 @@ def sse(data: Json | str, name: str = "") -> str:
 
 
 def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[Json]:
-    """Return an annotation for each mark, each source without a mark, and each code in no document.
+    """Return an API's annotations of an answer: its marks, other sources, and unfounded numbers.
 
-    `cite` makes a source's annotation from the index of the first character, the index after the
-    last, and the source as JSON. A source without a mark is cited for its whole part of the answer.
+    `cite` makes one for each mark, and one for each source without a mark, which spans the
+    source's part of the answer, from the first character's index, the index after the last, and the source.
+    A number or code that no document has is annotated with its place in the text.
     """
     cited: list[Json] = []
     for part in answer.parts:
@@ -355,7 +356,7 @@ def too_long(answer: Answer) -> bool:
 
 
 def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
-    """Count an API's {asked}_tokens of prompts, {written}_tokens of the answer, and their sum."""
+    """Return an API's token counts by name; `asked` is its word for input, `written` for output."""
     given, tokens = _prompt(answer)[0], len(answer.decoded.tokens)
     return {f"{asked}_tokens": given, f"{written}_tokens": tokens, "total_tokens": given + tokens}
 

@@ -218,7 +218,7 @@ class StreamOptions(Struct, kw_only=True):
 
 
 class Asked(Struct, kw_only=True):
-    """The body fields that all APIs share; annotations have each field's text in docs/serve.md."""
+    """The fields of a request's body that all APIs share, each annotated with its meaning."""
 
     temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
     top_p: Annotated[Share | None, "likeliest tokens of this probability"] = None
@@ -258,9 +258,9 @@ class ApiRequest:
 
     `question` has the words and settings; if `seed` is None the answer draws one. `stops` are texts
     that end the answer, `longest` is the most tokens to ask for. `unranked` says why the service
-    cannot return token probabilities, or is None. If `traced`, the stream has trace events. The
-    body's fields `asked_in` and `length` have the question and the token limit. `background` marks
-    a chat page's own task, such as a title. `unfollowed` is the model's name if it ignores the
+    cannot return token probabilities, or is None. If `traced`, the stream has trace events. For
+    errors, `asked_in` and `length` name the fields with question and limit. `background` marks a
+    chat page's own task, such as a title. `unfollowed` is the model's name if it ignores the
     request's instructions, else "".
     """
 
@@ -284,7 +284,7 @@ class ApiRequest:
         """Return a request: these defaults, overridden by the values in `body` and by `dialogue`.
 
         `ignored` are fields without effect. `ranked` is the field that asks for probabilities, or
-        "". Of several fields for the token limit, one counts. Raises ApiError for invalid values.
+        "". `max_completion_tokens` comes before other limits. Raises ApiError for invalid values.
         """
         given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
         for name, least in (("top_k", 0), ("top_p", LEAST_P)):

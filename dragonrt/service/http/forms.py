@@ -85,7 +85,7 @@ def parse_chat(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the server-sent events that report `event` to a client of OpenAI's chat completions."""
+    """Yield `event` as server-sent events of OpenAI's chat completions; `reply`: what was sent."""
 
     def chunk(delta: Json, found: Json | None = None, ended: str | None = None, **more: Any) -> str:
         choice = {"index": 0, "delta": delta, "logprobs": found, "finish_reason": ended}
@@ -112,7 +112,7 @@ def chat_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
 
 
 def chat_completion(reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as one object of OpenAI's chat completions, for `stream: false`."""
+    """Return an answer as one chat completion of OpenAI (`stream: false`); `reply` has its text."""
     message = {"role": "assistant", "content": reply.text, "refusal": None}
     choice = {
         "index": 0,
