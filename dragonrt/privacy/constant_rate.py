@@ -37,7 +37,7 @@ class ConstantRate:
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
-        """Pad frames if `pads`. `cadence` is (seconds per tick or 0 for none, ticks per budget)."""
+        """Pad frames if `pads`. `cadence` is (seconds per tick or 0 for none, ticks at least)."""
         if pads:
             self._connection.pad()
         if cadence[0] and not self._stopped:

@@ -60,7 +60,7 @@ class Guard(ABC):
     ) -> Ruling:
         """Return the ruling on the next decided token; call once for each token in order.
 
-        `theirs`, the cloud's draft, and `mixed` are None if the device decided alone.
+        `own` is the device's draft. `theirs`, the cloud's, and `mixed` are None if it was alone.
         """
 
 
@@ -78,7 +78,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Ask all guards; return the first ruling that withholds or has bits, else DISCLOSED."""
+        """Ask all guards; return the first ruling that withholds or has bits, else to send it."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)

@@ -213,7 +213,7 @@ async def measured(
 
 
 def rows(found: Measured) -> Iterator[dict[str, Any]]:
-    """Yield a CSV row per method and answer: its costs, and if its tokens are the oracle's."""
+    """Yield a CSV row per method and answer: costs, and whether its tokens are the oracle's."""
     for method, oracle in ORACLES.items():
         for number, answer in enumerate(found[method]):
             truth = None if oracle is None else found[oracle][number]

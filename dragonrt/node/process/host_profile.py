@@ -51,7 +51,7 @@ def _profile_path(model: str) -> Path:
 
 
 def save_profile(model: str, profile: DecodeProfile) -> Path:
-    """Save the decode profile of the model of this name on this machine; return the file's path."""
+    """Save a decode profile for the model name `model` on this machine; return the file's path."""
     path, about = _profile_path(model), {"model": model, "machine": platform.machine()}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**asdict(profile), **about}, indent=2) + "\n", encoding="utf-8")
@@ -59,7 +59,7 @@ def save_profile(model: str, profile: DecodeProfile) -> Path:
 
 
 def load_profile(model: str) -> DecodeProfile | None:
-    """Return the decode profile that `save_profile` saved for the model of this name, or None."""
+    """Return the decode profile saved on this machine for the model name `model`, or None."""
     path = _profile_path(model)
     if not path.exists():
         return None

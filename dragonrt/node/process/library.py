@@ -97,7 +97,7 @@ class Library:
         return made
 
     def write(self, chunk: Chunk, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Store a chunk's KV (arrays by name); return its bytes, or 0 with a notice on failure."""
+        """Store a chunk's KV (arrays by name); return the bytes written, 0 if that fails."""
         try:
             return self.kv.write(chunk.digest, arrays)
         except RetrievalError as error:

@@ -333,9 +333,9 @@ def sse(data: Json | str, name: str = "") -> str:
 def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[Json]:
     """Return an API's annotations of an answer: its marks, other sources, and unfounded numbers.
 
-    `cite` makes one for each mark, and one for each source without a mark, which spans the
-    source's part of the answer, from the first character's index, the index after the last, and the source.
-    A number or code that no document has is annotated with its place in the text.
+    `cite` makes one from the index of the first character, the index after the last, and a source:
+    for each mark, and, over its part of the answer, for each source without a mark. A number or
+    code that no document has is annotated with its place in the text.
     """
     cited: list[Json] = []
     for part in answer.parts:
