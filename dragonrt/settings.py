@@ -132,7 +132,7 @@ def traced(instance: Any) -> dict[str, Any]:
 
 
 def picked(cls: type[T], values: Mapping[str, Any]) -> T:
-    """Make an instance of `cls` from the values of its fields; ignore those of other classes."""
+    """Make an instance of `cls` from those `values` that name its fields; ignore all others."""
     known = {entry.name for entry in entries(cls)}
     return assemble(cls, {name: each for name, each in values.items() if name in known})
 

@@ -25,7 +25,7 @@ class Heading(NamedTuple):
 
 
 class Paragraph(NamedTuple):
-    """A paragraph's text. It may be a list's `item`, `code`, or a file's `front` matter."""
+    """A paragraph's text; flags tell a list's `item`, `code`, and a file's `front` matter."""
 
     text: str
     item: bool = False
@@ -79,9 +79,9 @@ class Document(NamedTuple):
 
 
 def laid_out(blocks: Iterable[Block]) -> tuple[str, list[int], list[int]]:
-    """Return (text, rows, pages): the blocks' text, and the offsets where rows and pages begin.
+    """Return (text, rows, pages): the blocks as one text, and where in it rows and pages begin.
 
-    Lines of a Table begin rows, as does the text after it: `chunking.chunk` prefers to cut there.
+    A table's lines are rows, as is the text after it; `chunking.chunk` prefers to cut before one.
     """
     text, rows, pages, before = "", list[int](), list[int](), False
     for block in blocks:

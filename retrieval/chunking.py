@@ -88,7 +88,7 @@ def _gap(space: str) -> int:
 
 
 def tokens_of(word: str) -> int:
-    """Return an upper estimate of the tokens of a word, for a tokenizer that is not known.
+    """Return a word's tokens, estimated from above for any tokenizer, to limit those of a chunk.
 
     Runs of a-z count one per three letters (two if over 15 letters long), other bytes one each.
     """

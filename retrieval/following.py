@@ -39,7 +39,7 @@ Stamps = dict[str, tuple[int, ...]]
 
 
 class UpdateOptions(TypedDict):
-    """The part of an Order that is passed to `Index.update` as keyword arguments."""
+    """The part of an Order that is passed to `Index.update`, whose arguments have these names."""
 
     words: int
     url: str | None
@@ -49,7 +49,7 @@ class UpdateOptions(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a child process that runs `main` indexes, once, or again at each change if `watch`."""
+    """The order to a child process to index documents once or, with `watch`, at each change."""
 
     documents: list[str]
     directory: str
@@ -144,7 +144,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
 def between_answers(documents: Encode, idle: Event, texts: Sequence[str]) -> Vectors:
     """Return embeddings of `texts` by the function `documents`, slowly while an answer is open.
 
-    An open answer unsets `idle`: the process then rests for 98 % of the time.
+    `idle` is set while no answer is open; otherwise the function rests for 98 % of the time.
     """
     rows = list[Vectors]()
     for first in range(0, len(texts), _TEXTS):

@@ -232,7 +232,7 @@ class Retriever:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        If `k` is None, return the best, or the best two if `near`. For `within` see `Index.search`.
+        If `k` is None, return the best and, if nearly as good, the next. `within`: as in `search`.
         """
         if len(self.index) == 0 or (k is not None and k < 1):
             return []

@@ -298,7 +298,7 @@ def _within(node: LexborNode, *tags: str) -> Iterator[LexborNode]:
 
 
 def raised(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
-    """Return the text of an HTML element sup or sub, its `tag`, as plain text: "^2", "_2", " [2]".
+    """Return an HTML element of `tag` sup or sub as plain text, such as "^2", "_2" or " [2]".
 
     `mark` is the element's text, `before` the character before it. If they are no power or index,
     as in "3rd", `mark` is returned unchanged. A link to a footnote (`is_note`) gets brackets.

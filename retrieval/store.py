@@ -77,7 +77,7 @@ class Manifest:
     dimension: int = 0
 
     def settings(self) -> "Manifest":
-        """Return a copy with 0 for all but the settings, to compare those of two snapshots."""
+        """Return a copy with 0 for all but the settings, to find out if an update changes them."""
         return Manifest(self.documents, self.model, self.fingerprint, self.words)
 
 
@@ -171,7 +171,7 @@ class Store(ABC):
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
         """Update the database's tables of words and vectors; `commit` calls this at its end.
 
-        `changed` are ids of chunks with new `about` (see IndexedFile). SQLite has triggers instead.
+        `changed` are ids of chunks with new `about` (see IndexedFile). In SQLite triggers do it.
         """
 
     @abstractmethod
@@ -269,7 +269,7 @@ class Store(ABC):
         return found
 
     def within(self, limit: str) -> set[int]:
-        """Return ids of the chunks that `limit` allows (`Index.search`); RetrievalError if none."""
+        """Return ids of chunks in files that `limit` names, as "notes/"; RetrievalError if none."""
         condition, values = _limit(limit)
         found = self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
         if not found:

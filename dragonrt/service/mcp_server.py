@@ -38,7 +38,8 @@ async def serve_tools(
 ) -> None:
     """Connect a device to its clouds; serve its MCP tools on stdin and stdout until stdin ends.
 
-    `loaded` has its model, `stops` end an answer's text. Raises DragonError if a cloud refuses.
+    `loaded` is its model, `stops` end answers, `on_notice` is called with notices of connections.
+    Raises DragonError if a cloud refuses.
     """
     async with device(loaded, setup.others, setup.how, on_notice) as connected:
         first = Chat(connected, setup.question, setup.seed, stops)
@@ -46,7 +47,7 @@ async def serve_tools(
 
 
 def tool_server(first: Chat) -> MCPServer[Any]:
-    """Return an MCP server (ask, search, documents); each ask is a chat with `first`'s settings."""
+    """Return an MCP server of `first`'s device with the tools `ask`, `search` and `documents`."""
     own, side = first.device, first.device.side
 
     async def ask(question: str, level: Level = "", folder: Folder = "") -> dict[str, Any]:

@@ -184,7 +184,7 @@ def _plain(text: str) -> str:
 def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], list[Noticed]]:
     """Return a copy of `question` for each chunk of `document`, and a notice if some are not read.
 
-    `document` has `chunks` chunks. A copy's answer reads only one; the cloud reads no documents.
+    Of all `chunks`, at most the first 12 are read, each by one copy; the cloud reads no documents.
     """
     alone = replace(question, document=document, documents=0)
     asked = [replace(alone, chunk=place) for place in range(min(chunks, MOST_CHUNKS))]

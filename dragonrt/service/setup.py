@@ -24,7 +24,7 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetup:
-    """All settings of a device: its own (`side`), its mode's (`how`), and `others`, its clouds.
+    """All settings of a device: `side` for itself, `how` for its mode, `others` for its clouds.
 
     `question` has the settings of all answers; if `seed` is None each answer draws its own.
     `warnings` are lines to print for the user.
@@ -66,7 +66,7 @@ class CloudSetup:
 
     @classmethod
     def of(cls, own: Values) -> Self:
-        """Build the setup from values by the field names of Side-, Network- and LinkSettings."""
+        """Build it from values by field name: Side-, Network-, LinkSettings. Raises DragonError."""
         reached = picked(NetworkSettings, own)
         address = reached.cloud_address(picked(LinkSettings, own))
         address.check_listening()  # before minutes of loading

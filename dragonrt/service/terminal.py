@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether `question` may be sent. Ask for that and for a level, if never agreed."""
+        """Return whether `question` may be sent. Ask once for this and a disclosure level."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True
@@ -143,7 +143,7 @@ async def talk(
 ) -> None:
     """Print the answer to `question` or, if it is None, to each line that a user types.
 
-    With `as_json`, print a JSON object for each part, and for the whole if there are several.
+    With `as_json`, print a JSON object for each part of a question, and one for several together.
     `lines` are held back during an answer. If `show` is given, it prints what would be sent, and
     the user must agree: see Consent. Raises DragonError if the answer to `question` fails.
     """

@@ -65,9 +65,8 @@ class JoinedText:
     """The answers to `parts` of a question, joined while they are generated into one text.
 
     A model's refusal of a part is held back until another part has an answer, and then follows its
-    question: "who bred them: I don't know." The refusal of a part "" is never shown. If all parts
-    are refused, the text is one refusal. The answer to a single part is unchanged. `text` is the
-    text shown so far, `places` has the index in it at which each part's answer begins.
+    question: "who bred them: I don't know." That of a part "" is never shown. If all are refused,
+    the text is one refusal. `text` is shown so far, `places` are the parts' first indexes in it.
     """
 
     def __init__(self, parts: Sequence[str], refusal: str) -> None:

@@ -51,7 +51,7 @@ class AnswerView:
         self._in_line = False
 
     def show(self, news: News) -> None:
-        """Print a piece in its side's colour, or a notice on its own line; ignore other news."""
+        """Print news of an answer: a piece of text in its side's colour, or a notice as a line."""
         if isinstance(news, Piece):
             shown = Text(news.text, style=COLOURS[carrier(news)])
             self._console.print(shown, end="", soft_wrap=True)
@@ -96,7 +96,7 @@ class AnswerView:
 
 
 def warnings(answer: Answer) -> list[str]:
-    """Return a line that lists the answer's numbers and codes that no document has, or []."""
+    """Return a line that lists the answer's numbers and codes ("E-42") in no document, or []."""
     codes = dict.fromkeys(code.text for code in answer.not_found)
     return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
@@ -136,9 +136,9 @@ def cost_line(answer: Answer) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return the ledger as one line: counts of bytes, tokens and bits that left this side.
+    """Return the ledger as one line: the bytes, tokens and bits that left the device.
 
-    It names up to three files with the most evidence, but none that made the text less likely.
+    Named are up to three files that made the answer likelier, with the bits by which they did.
     """
     evidence = ledger["evidence_bits"]
     files = sorted(ledger["files"], key=lambda each: -each["bits"])[:SHOWN_FILES]

@@ -79,7 +79,7 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return a [token, row, value] array; values: some log-probabilities, then hidden state."""
+    """Return [token, row, value], to compare: log-probabilities of some tokens, hidden state."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
     log_p = [np.maximum(each.at(some), LEAST) for each in found]

@@ -47,7 +47,7 @@ class Script:
         return _distribution(self, side, prefix_hash)
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
-        """Return the side relevance, from which a side's weight in the mixture follows: 0 to 2."""
+        """Return a side's relevance, 0 to 2; its weight in the mixture is a softmax of these."""
         if self.worker is not None:
             return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
         if self.steady:
@@ -108,7 +108,7 @@ class SimulatedModel(Protocol):
 
 
 def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
-    """Return the model's predictions that `work` asks for: one per prefix, [] if it has none."""
+    """Return the model's predictions for `work`, a forward that a mode wants: one per prefix."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
@@ -132,7 +132,7 @@ class ScriptedModel(SimulatedModel):
 
 
 class PrefixVerifier(TokenVerifier):
-    """A simulated predictor of whether a draft is accepted: its probability follows `hidden`."""
+    """A simulated predictor, for mode `sprinter`, of a draft's acceptance, from `hidden` alone."""
 
     threshold = 0.4
 
@@ -144,7 +144,7 @@ class PrefixVerifier(TokenVerifier):
 
 
 class ScriptedParts:
-    """Base of simulated sides: marker of withheld tokens, block controller, PrefixVerifier."""
+    """Base of simulated sides: a marker of withheld tokens, block controllers, PrefixVerifier."""
 
     marker = (3, 4)
 
@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """A simulated side without a model, from which `scripted_resources` prepares a mode."""
+    """A simulated side without a model, as a mode sees it that prepares its Resources."""
 
     side: Side
     vocabulary: int
@@ -176,7 +176,7 @@ def scripted_resources(
     side: Side = "device",
     timeouts: Timeouts = USUAL,
 ) -> Any:
-    """Return the values that a simulated side needs for answers in the mode of `settings`.
+    """Return the Resources with which a simulated side begins an answer in the mode of `settings`.
 
     `vocabulary` is the number of tokens. On a device, `members` has its clouds' mixture weights.
     """

@@ -25,7 +25,7 @@ def is_opening(event: Event) -> bool:
 def summed(*sources: str, start: float = 0) -> Any:
     """Declare a field of Counts or AnswerCounts that is a sum over a trace's events.
 
-    The source "block" counts the events with that tag, "block.bits" adds up their field `bits`.
+    Source "block" counts events with that tag, "block.bits" adds their `bits` to `start`.
     """
     return field(default=start, metadata={"sources": sources})
 
@@ -38,9 +38,9 @@ def _by_side() -> dict[Side, int]:
 class DroppedMass:
     """The probability that C-SQS cut off at `tokens` tokens, with its bound (SQS Thm. 2).
 
-    C-SQS keeps the probabilities above a threshold that moves with each token. `dropped` sums the
-    others, and `allowed` is the most that the theorem allows for this sum. `threshold` is that of
-    the next token. `follows` is whether all thresholds follow Eq. (8), as the theorem requires.
+    C-SQS sends the probabilities above a threshold, which it adapts at each token. `dropped` sums
+    all others, and `allowed` is the theorem's bound on this sum. `threshold` is the next token's by
+    Eq. (8) of SQS; `follows` is False if a token had another, for which the theorem does not hold.
     `+` joins two answers; `allowed` grows less if the second begins with the first's `threshold`.
     """
 
@@ -160,10 +160,10 @@ class AnswerCounts(Counts):
     """The numbers of one answer, or of all parts of a question; call `take` with each record.
 
     `opened_s` is when the answer began, `begun_s` its current part, `last_s` the latest decision.
-    What left the device is in `question_bytes` to `documents_named`; `undecided` lists (step,
-    token) of sent drafts. `weighed` counts the tokens with known evidence. `evidence_bits` sums
-    over them log2 of the mixture's probability over the cloud's, `file_bits` over the mixture's
-    without each file. `revealed` sums over sent tokens log2 of the device's probability over the
+    The fields `question_bytes` to `documents_named` count what left the device; `undecided` has
+    (step, token) of sent drafts. `evidence_bits` sums log2 of a token's probability in the mixture
+    over that by the cloud alone, `file_bits` over that in the mixture without each file; `weighed`
+    tokens have both. `revealed` sums, over sent tokens, log2 of the device's probability over the
     cloud's, each at least 0; it is None if it was not computed.
     """
 

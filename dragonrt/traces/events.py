@@ -181,7 +181,7 @@ class BlockOutrun(Event, frozen=True, tag="outrun"):
 
 
 class RoundDecided(Event, frozen=True, tag="round"):
-    """A device decided `decided` tokens by uploads mixed by `weights`; `missing` sent no upload."""
+    """Workers' uploads, mixed by `weights`, decided tokens; `missing` workers sent no upload."""
 
     round: int
     step: int
@@ -191,7 +191,7 @@ class RoundDecided(Event, frozen=True, tag="round"):
 
 
 class ThresholdMoved(Event, frozen=True, tag="threshold"):
-    """At `step`, C-SQS cut tokens below probability `beta`; `dropped` is their sum."""
+    """At `step`, C-SQS cut off the probabilities below `beta`; `dropped` is their sum."""
 
     step: int
     beta: float
@@ -300,7 +300,7 @@ class AnswerClosed(Event, frozen=True, tag="close"):
     """The answer ended; `finish` is stop, length, cancelled or error.
 
     A device adds the bytes on its connections during the answer, with probes and padding, and the
-    round trip. With frames at a constant rate, `frame_wait` is a message's mean wait for one.
+    round trip. At a constant rate of frames, messages waited `frame_wait` for one on average.
     """
 
     finish: str

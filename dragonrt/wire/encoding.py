@@ -58,7 +58,7 @@ def encode_frame(body: bytes, *, compress: bool = True) -> bytes:
 
 
 def padded_frame(content: bytes, size: int) -> bytes:
-    """Return a frame of `size` bytes with `content`, of at most `size` - PADDED_HEADER bytes."""
+    """Return a padded frame of `size` bytes: 8 of headers, `content`, and zeros up to `size`."""
     header = (PADDED | (size - 4)).to_bytes(4, "big") + len(content).to_bytes(4, "big")
     return (header + content).ljust(size, b"\0")
 

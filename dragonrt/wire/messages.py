@@ -119,7 +119,7 @@ class Open(SessionMessage, frozen=True):
 class Source(Fields, frozen=True):
     """A document that an answer rests on: title, name of its file, relevance to the question.
 
-    `bits` is log2 of how much likelier it made the answer, which is in its `sentence`.
+    `bits` is log2 of how much likelier it made the answer. Its `sentence` has most of the answer.
     """
 
     title: Line
@@ -139,8 +139,8 @@ _Number: TypeAlias = Annotated[str, printable(MAX_CODE)]
 class Attribution(Fields, frozen=True):
     """The sources of an answer among the sender's documents.
 
-    `missing` are the numbers and codes of the answer that are in none of the documents read.
-    `differing` has pairs in one list: a number of the answer, then that of the documents.
+    `missing` has the answer's numbers and codes ("E-42") that are in none of the documents read.
+    `differing` alternates: a number of the answer, then the documents' other number for it.
     """
 
     sources: Annotated[tuple[Source, ...], Meta(max_length=MAX_DOCUMENTS)] = ()

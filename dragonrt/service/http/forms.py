@@ -174,7 +174,7 @@ def parse_response(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the server-sent events that report `event` to a client of OpenAI's Responses API."""
+    """Yield `event` as server-sent events of OpenAI's Responses API; `reply` was sent before."""
     item = {"output_index": 0}
     place = {"item_id": f"msg_{reply.id}", **item, "content_index": 0}
 
@@ -213,7 +213,7 @@ def response_chunks(reply: Reply, event: AnswerEvent) -> Iterator[str]:
 
 
 def response(reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as one object of OpenAI's Responses API, for `stream: false`."""
+    """Return an unstreamed answer as an object of OpenAI's Responses API; `reply` has its text."""
     status = "incomplete" if too_long(answer) else "completed"
     message = _message(reply, status, [_part(reply, annotations(answer, _file_citation))])
     details = {
@@ -281,7 +281,7 @@ class OllamaBody(Asked, kw_only=True):
 
 
 def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
-    """Convert a body of Ollama's API to an ApiRequest. Raises ApiError for unsupported fields."""
+    """Convert a body of Ollama's API to a copy of `defaults` with its values. Raises ApiError."""
     options = body.get("options") or {}
     if not isinstance(options, dict):
         raise invalid("options", "an object")
@@ -294,9 +294,9 @@ def parse_ollama(body: Json, defaults: ApiRequest) -> ApiRequest:
 
 
 def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent) -> Iterator[str]:
-    """Yield the lines of JSON that report `event` to a client of Ollama's API.
+    """Yield the lines of JSON that report `event` to a client of Ollama's API, after `reply`.
 
-    `says(text)` is the field for a text: {"message": …} or, in /api/generate, {"response": text}.
+    `says(text)` makes the field with a text: {"message": …}, in /api/generate {"response": text}.
     """
     match event:
         case Waiting():
@@ -311,9 +311,9 @@ def ollama_chunks(says: Callable[[str], Json], reply: Reply, event: AnswerEvent)
 
 
 def ollama_whole(says: Callable[[str], Json], reply: Reply, answer: Answer) -> Json:
-    """Return the whole answer as one object of Ollama's API, for `"stream": false`.
+    """Return an unstreamed answer as an object of Ollama's API; `reply` has its text.
 
-    `says(text)` is the field for a text: {"message": …} or, in /api/generate, {"response": text}.
+    `says(text)` makes the field with a text: {"message": …}, in /api/generate {"response": text}.
     """
     return _done(reply, answer, says(reply.text) | _ranked(reply.tokens))
 

@@ -165,7 +165,7 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Wait for a place to run, and hold it in this context. Raises ApiError as `enter` does."""
+        """Wait for a place to run, and hold it in this context. Raises ApiError (429 or 503)."""
         leave = await self.enter()
         try:
             yield

@@ -74,7 +74,7 @@ Value = float | Mapping[str, float]
 def state(
     name: str, help: str, value: Value, label: str = "", kind: Any = GaugeMetricFamily
 ) -> Metric:
-    """Return a Prometheus metric, by default a gauge: of one number, or one per `label` value."""
+    """Return a Prometheus metric of type `kind` with one number, or one per value of `label`."""
     metric: Metric = kind(PREFIX + name, help, labels=[label] * bool(label))
     for each, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
         metric.add_metric([] if each is None else [each], number)  # type: ignore[attr-defined]
@@ -108,7 +108,7 @@ class Metrics(Collector):
         return Histogram(PREFIX + name, help, buckets=buckets, registry=self.registry)
 
     def count(self, name: str, amounts: Mapping[Any, float]) -> None:
-        """Increase the counter `name` by `amounts`, by label value, or None if it has no label."""
+        """Increase the counter `name`: `amounts` has a number per label value (None: no label)."""
         for label, amount in amounts.items():
             counter = self._counters[name]
             (counter if label is None else counter.labels(label)).inc(max(0.0, amount))
@@ -181,7 +181,7 @@ class DeviceMetrics(Metrics):
                 pass
 
     def over(self, answered: Answer | None) -> None:
-        """Count an ended answer, with its times, tokens and bytes; None is one that failed."""
+        """Count an answer at its end, with its times, tokens and bytes; None if it failed."""
         if answered is None:
             self.count("answers", {"error": 1})
             return

@@ -145,7 +145,7 @@ class PrivateDocuments:
                 left.unlink(missing_ok=True)
 
     async def delete(self, side: LocalSide, name: str) -> dict[str, Any]:
-        """Delete an uploaded file, wait for the index; return `deleted` (bool), or why not yet."""
+        """Delete an upload, wait for the index; return JSON: `deleted` (bool), else a `reason`."""
         path = (await asyncio.to_thread(self._uploaded)).get(name)
         try:
             if path is None:

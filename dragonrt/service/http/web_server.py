@@ -237,7 +237,7 @@ class WebServer(uvicorn.Server):
 
 
 async def bounded(request: Request, largest: int) -> AsyncIterator[bytes]:
-    """Yield a body in pieces. Raises ApiError above `largest` bytes, or 30 s + 1 s per 64 KiB."""
+    """Yield a body's pieces; ApiError over `largest` bytes, or slower than 64 KiB/s after 30 s."""
     size, announced = 0, int(request.headers.get("content-length", 0))
     error = ApiError(413, f"at most {largest} bytes are taken here", code="too_large")
     if announced > largest:
@@ -281,7 +281,7 @@ def url_of(host: str, listening: socket.socket, scheme: str = "http") -> str:
 async def serving(
     app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None, places: Places
 ) -> AsyncIterator[WebServer]:
-    """Run a server of `app` in this context and yield it; then finish the responses under way."""
+    """Run a server of `app` in this context, with TLS by `context`; then finish its responses."""
     server = WebServer(app, context, places)
     running = asyncio.create_task(server.serve([listening]), name="web server")
     try:
