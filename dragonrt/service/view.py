@@ -138,7 +138,7 @@ def cost_line(answer: Answer) -> str:
 def ledger_line(ledger: Mapping[str, Any]) -> str:
     """Return the ledger as one line: the bytes, tokens and bits that left the device.
 
-    Named are up to three files that made the answer likelier, with the bits by which they did.
+    It names up to three files that made the answer likelier, with the bits by which they did.
     """
     evidence = ledger["evidence_bits"]
     files = sorted(ledger["files"], key=lambda each: -each["bits"])[:SHOWN_FILES]

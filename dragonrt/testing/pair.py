@@ -59,7 +59,7 @@ class SimulatedSide(ScriptedParts):
     """A device or cloud with simulated models, instead of one that loads models and documents.
 
     `script(prompt)` returns the model's Script, `documents(prompt)` the documents' tokens.
-    Retrieval and prefill take about `prepare_s` seconds, a forward `decode_s`; `sinks` get records.
+    To prepare takes about `prepare_s` seconds, a forward `decode_s`; `sinks` get trace records.
     """
 
     side: Side

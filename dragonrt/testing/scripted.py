@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """A simulated side without a model, as a mode sees it that prepares its Resources."""
+    """A simulated side without a model, from which a mode prepares its Resources."""
 
     side: Side
     vocabulary: int

@@ -231,7 +231,7 @@ class AnswerCounts(Counts):
 
     @property
     def resumed(self) -> bool:
-        """Whether these records begin with a resumption, after tokens that were decided earlier."""
+        """Whether these are the records of an interrupted answer from its resumption on."""
         return self.opened is not None and self.opened.accepted > 0
 
     @property

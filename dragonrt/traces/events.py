@@ -181,7 +181,7 @@ class BlockOutrun(Event, frozen=True, tag="outrun"):
 
 
 class RoundDecided(Event, frozen=True, tag="round"):
-    """Workers' uploads, mixed by `weights`, decided tokens; `missing` workers sent no upload."""
+    """Workers' uploads mixed by `weights` gave `decided` tokens; `missing` workers sent none."""
 
     round: int
     step: int

@@ -151,7 +151,7 @@ class Admission:
         return len(self._queue)
 
     def close(self, *, at_once: bool = False) -> None:
-        """Reject all new requests; with `at_once`, also let `drained` return without waiting."""
+        """Reject new requests from now on; with `at_once`, let `drained` return without waiting."""
         self.closing = True
         if at_once or not (self.running or self.waiting):
             self._drained.set()
