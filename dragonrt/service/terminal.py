@@ -82,7 +82,7 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether `question` may be sent: ask, also for the disclosure level, until a yes."""
+        """Return whether `question` may be sent. Ask, also for a disclosure level, until a yes."""
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True

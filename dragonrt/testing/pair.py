@@ -85,7 +85,7 @@ class SimulatedSide(ScriptedParts):
         return Recorder(asyncio.get_running_loop().time, self.side, self.sinks)
 
     async def prepare(self, question: Question, **how: object) -> PrefillResult:
-        """Simulate retrieval and prefill: wait about `prepare_s` seconds. `how` has no effect."""
+        """Wait about `prepare_s` seconds and return a simulated context. `how` has no effect."""
         self.prepared += 1
         delays = random.Random(f"{self.seed} {self.side} {self.prepared}")
         await asyncio.sleep(self.prepare_s * delays.uniform(0.2, 2))
