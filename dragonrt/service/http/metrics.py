@@ -88,7 +88,7 @@ total = partial(state, kind=CounterMetricFamily)
 class Metrics(Collector):
     """The Prometheus metrics of one process: counters, and the state of its side and its index.
 
-    `skipped` documents could not be read at the start. `own` has more counters: {name: (help, label)}.
+    `skipped` documents could not be read at the start. `own` adds counters, {name: (help, label)}.
     """
 
     def __init__(self, skipped: int = 0, own: Counters | None = None) -> None:
