@@ -186,8 +186,7 @@ class Feed:
 class Backend(Protocol):
     """A loaded model, which reads documents and predicts the next tokens of rows.
 
-    One thread calls it; any thread may read its attributes and call `load`. `open` reserves memory
-    in `pool`.
+    One thread calls it; any thread may read attributes and call `load`. `open` reserves `pool`.
     """
 
     info: ModelInfo
