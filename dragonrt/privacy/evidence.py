@@ -140,7 +140,7 @@ class AnswerEvidence:
             self._other[step] = other
 
     def at(self, step: int) -> tuple[Sequence[float], float | None]:
-        """Return a token's bits: (of each file of this side, of the other side), or ((), None)."""
+        """Return the bits by which (own files, peer) made a token likelier. ((), None) if unset."""
         return self._files.get(step, ()), self._other.get(step)
 
     @property

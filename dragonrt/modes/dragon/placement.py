@@ -61,7 +61,7 @@ class Placement:
         self._link = rtt_s, bits_per_s
 
     def drafted(self, draft: SideDraft) -> None:
-        """Record the seconds of the forward that gave `draft`, a draft of this side."""
+        """Record how long the forward for `draft`, of this side, took: the placement weighs it."""
         self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
 
     def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
@@ -84,10 +84,10 @@ class Placement:
     def decided(
         self, session: int, decided: Decided, new: Sequence[int], now: float
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
-        """Choose the side that decides next; return (side, trace events, Target messages).
+        """Record a `decided` token and choose who decides next: (side, trace events, Targets).
 
-        The Targets send the decided tokens at the steps `new` of the peer's text. Returns None if
-        this side decided without the peer's draft, and so without a mixture.
+        The Targets tell the peer the tokens at `new`, the steps of its text that it lacks. Returns
+        None, without a choice, if this side decided alone, without a draft of the peer.
         """
         mixed, own, prefix = decided.mixed, decided.own, self._drafts.transcript.prefix
         if mixed is None or own is None:

@@ -79,7 +79,7 @@ class Worker:
 
     @property
     def idle(self) -> bool:
-        """Whether a block can be sent to the worker: it is connected and owes no upload."""
+        """Whether the worker can get a block of drafts: it is connected and answered the last."""
         return self.here and self.asked is None
 
     @property

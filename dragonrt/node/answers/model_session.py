@@ -171,10 +171,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return, flat, each number of an answer that all documents contradict, then their number.
+        """Return, flat, each number in an answer that every document finds unlikely, and another.
 
-        `by` finds the numbers among the answer's tokens `text`. The model decodes the documents'
-        number in its place (SPEC 5). If its probability is below VALUE_PROBABILITY, skip both.
+        `by` finds the numbers in the tokens `text`. In the place of each the model decodes the one
+        by the documents together (SPEC 5); if VALUE_PROBABILITY exceeds its own, skip the pair.
         """
         found: list[str] = []
         hashes = extended([self._start], text)
