@@ -23,7 +23,7 @@ from dragonrt.node.process.composition import Loaded, complete_library, load_mod
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.chat import Chat
 from dragonrt.service.setup import CloudSetup, DeviceSetup, entry_named
-from dragonrt.settings import Entry, SettingError, entries, picked
+from dragonrt.settings import Entry, SettingError, assemble_known, entries
 from retrieval import Progress
 
 Places = str | Path | Iterable[str | Path]
@@ -115,7 +115,7 @@ async def serve_cloud(
     own, limits = _given(settings, OWN, (CloudLimits,))
     setup = CloudSetup.of(own | _own(documents, key))
     loaded = await _loaded(setup, on_notice, on_progress)
-    bounds = picked(CloudLimits, limits)
+    bounds = assemble_known(CloudLimits, limits)
     async with programs.cloud(loaded, setup.address, on_notice, bounds) as cloud:
         yield cloud.port
 

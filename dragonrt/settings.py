@@ -131,7 +131,7 @@ def traced(instance: Any) -> dict[str, Any]:
     return {name: value for name, value in flat(instance).items() if name in shown}
 
 
-def picked(cls: type[T], values: Mapping[str, Any]) -> T:
+def assemble_known(cls: type[T], values: Mapping[str, Any]) -> T:
     """Make an instance of `cls` from those `values` that name its fields; ignore all others."""
     known = {entry.name for entry in entries(cls)}
     return assemble(cls, {name: each for name, each in values.items() if name in known})

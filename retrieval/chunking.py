@@ -97,7 +97,7 @@ def tokens_of(word: str) -> int:
     return len(word.encode("utf-8", "surrogatepass")) - sum(runs) + letters
 
 
-def spaced(text: str) -> str:
+def space_cjk(text: str) -> str:
     """Return a text with blanks around Chinese and Japanese characters, to search for each."""
     return _LETTER.sub(r" \g<0> ", text)
 

@@ -78,7 +78,7 @@ def make_directory(path: Path) -> None:
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
-def narrow(paths: Iterable[Path]) -> bool:
+def make_private(paths: Iterable[Path]) -> bool:
     """Remove other users' access to `paths` that this user owns; return whether any had it."""
     narrowed = False
     for path in paths if os.name == "posix" else ():
@@ -91,10 +91,10 @@ def narrow(paths: Iterable[Path]) -> bool:
     return narrowed
 
 
-def shown(name: str) -> str:
+def escaped(name: str) -> str:
     """Return a file's name with each unprintable character escaped and each backslash doubled."""
 
-    def escaped(found: re.Match[str]) -> str:
+    def escape(found: re.Match[str]) -> str:
         code = ord(character := found[0])
         if character == "\\":
             return "\\\\"
@@ -104,4 +104,4 @@ def shown(name: str) -> str:
             return f"\\x{code - 0xDC00:02x}"
         return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
-    return re.sub(r"[^ -\[\]-~]", escaped, name)
+    return re.sub(r"[^ -\[\]-~]", escape, name)

@@ -94,7 +94,7 @@ class Changes:
         calm = (name for name in changed if last.get(name) == now.get(name))
         return any(at_s >= self._waits.get(name, 0.0) for name in calm) or at_s >= self._latest_s
 
-    def read(self, begun_s: float, at_s: float) -> None:
+    def record_update(self, begun_s: float, at_s: float) -> None:
         """Record that an update ran from `begun_s` to `at_s` (in seconds) after `due` was True."""
         changed, self._latest_s = _changed(self._read, self._last), at_s + _LATEST_S
         wait_s = min((at_s - begun_s) / max(len(changed), 1) / _SHARE, _LATEST_S)
@@ -135,7 +135,7 @@ def _follow(order: Order, load: Callable[[str], Embedder], idle: Event) -> None:
                     _say(**asdict(report))
                 except RetrievalError as error:
                     _say(error=str(error))
-                changes.read(looked_s, time.monotonic())
+                changes.record_update(looked_s, time.monotonic())
             if not order.watch:
                 return
             time.sleep(max(_LOOK_S, (looked_s - begun_s) / _SHARE))

@@ -15,10 +15,10 @@ import numpy as np
 
 from . import DocumentError, RetrievalError
 from .embedding import Embedder, Vectors
-from .ingestion import CUT, FoundFiles, look
+from .ingestion import CUT, FoundFiles, file_stamp
 from .kv_store import prune_kv
 from .postgres_store import PostgresStore
-from .questions import described, words_of
+from .questions import date_and_words, words_of
 from .reader import Reader
 from .search import Search, search
 from .sqlite_store import SqliteStore
@@ -81,7 +81,7 @@ class Report:
     unread: tuple[tuple[str, str], ...] = ()
 
     @property
-    def rest(self) -> str:
+    def remaining(self) -> str:
         """Return what is still to be read, "3 files, 1.2 MB, about a minute"; "" if nothing is."""
         minutes = round(self.left_s / 60)
         long = f"{minutes} minutes" if minutes > 1 else "a minute"
@@ -116,16 +116,16 @@ class Index:
         return {name: content for name, (content, _) in self.store.files().items()}
 
     def chunk(self, number: int) -> Chunk:
-        """Return the chunk with the id `number`; `Store.ids` returns all ids."""
+        """Return the chunk with the id `number`; `Store.ids_by_digest` returns all ids."""
         return self.store.chunks([number])[number]
 
-    def longer(self, characters: int) -> Iterator[Chunk]:
+    def longer_than(self, characters: int) -> Iterator[Chunk]:
         """Yield chunks whose text and title exceed `characters`: an embedder may truncate them."""
-        return self._read(self.store.longer(characters))
+        return self._read(self.store.longer_than(characters))
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield every chunk once: files in the order of their names, chunks as in the text."""
-        return self._read([*self.store.ids().values()])
+        return self._read([*self.store.ids_by_digest().values()])
 
     def _read(self, ids: Sequence[int]) -> Iterator[Chunk]:
         """Iterate over chunks: a query of the store brings many."""
@@ -210,7 +210,7 @@ class Index:
             for report in update.run(progress, portions=on_portion is not None):
                 if report.left and on_portion is not None and not on_portion(report):
                     return report
-            prune_kv(directory, store.ids())
+            prune_kv(directory, store.ids_by_digest())
             return report
 
 
@@ -276,7 +276,7 @@ class _Update:
         """Yield the sizes and names of files that may have changed; keep or skip the others."""
         for name, path in self._found.files.items():
             try:
-                size, stamp, _ = look(path)
+                size, stamp, _ = file_stamp(path)
             except DocumentError as error:
                 self._skipped[name] = str(error)
                 continue
@@ -321,7 +321,7 @@ class _Update:
     def _begin(self, name: str) -> None:
         """Read a file; its new text is to be embedded, with that of others."""
         known, before = self._old.get(name, ("", ""))
-        size, stamp, time_s = look(path := self._found.files[name])
+        size, stamp, time_s = file_stamp(path := self._found.files[name])
         cut_alike = self._same_cut and before.endswith(f"/{CUT}")
         content, pieces, unread, front = self._reader.read(
             Path(path), size, known if cut_alike else ""
@@ -336,7 +336,7 @@ class _Update:
         new = self._store.without_vector(self._embedder.fingerprint, unknown)
         self._new |= {chunk.digest: chunk for chunk in new}
         end = self._embedded + len(self._new)
-        dated, about = described(name, front)
+        dated, about = date_and_words(name, front)
         dated = dated or datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
         self._read[name] = IndexedFile(content, chunks, stamp, unread, dated, about), end
         self._finish()

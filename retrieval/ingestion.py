@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from . import DocumentError, RetrievalError
 from .documents import SUFFIXES
-from .files import opened, shown
+from .files import escaped, opened
 
 CUT = "5"
 """Version of the cutting of texts: files cut by another version are read again."""
@@ -30,8 +30,8 @@ _SETTLED_NS = 2_000_000_000
 class FoundFiles:
     """The files to index, found when the object is made: `files` has their paths by name.
 
-    Names are relative to the documents, with "/", and printable as by `files.shown`. `root` has the
-    documents' paths, quoted for a shell. `ignored` are names of files of unsupported kinds,
+    Names are relative to the documents, with "/", and printable as by `files.escaped`. `root` has
+    the documents' paths, quoted for a shell. `ignored` are names of files of unsupported kinds,
     `skipped` has the names of files and directories that cannot be read, with the reasons.
     """
 
@@ -47,7 +47,7 @@ class FoundFiles:
         paths = [Path(os.path.abspath(path)) for path in named]  # noqa: PTH100 (keeps links)
         if not paths:
             raise RetrievalError("no documents are named: give a directory or files to index")
-        self.root = shown(shlex.join(map(str, paths)))
+        self.root = escaped(shlex.join(map(str, paths)))
         self.files: dict[str, str] = {}
         self.ignored: list[str] = []
         self.skipped: dict[str, str] = {}
@@ -74,11 +74,11 @@ class FoundFiles:
                 self.skipped[name] = f"is another version of {other} by a sync program: merge them"
 
     def _name(self, path: str) -> str:
-        """Return a file's name, not yet `shown`; accents are stored in one way."""
+        """Return a file's name, not yet `escaped`; accents are stored in one way."""
         return normalize("NFC", path[self._before :].replace(os.sep, "/"))
 
     def _add(self, path: str) -> None:
-        name = shown(self._name(path))
+        name = escaped(self._name(path))
         if self.files.setdefault(name, path) != path:
             self.skipped[name] = "is the name of two files, with accents stored in two ways"
 
@@ -86,7 +86,7 @@ class FoundFiles:
         """Collect the new files below a directory; in strings, for speed."""
 
         def unreadable(error: OSError) -> None:
-            name = shown(self._name(error.filename))
+            name = escaped(self._name(error.filename))
             self.skipped[f"{name}/"] = f"cannot be read: {error.strerror}"
 
         for folder, folders, files in os.walk(root, onerror=unreadable):
@@ -109,16 +109,16 @@ class FoundFiles:
             return False
         known = suffix.lower() in SUFFIXES or folder.endswith(_MAILDIR)
         if not slash and not known and (suffix or not _is_text(path)):
-            self.ignored.append(shown(name))
+            self.ignored.append(escaped(name))
             return False
         if not os.path.islink(path):  # noqa: PTH114
             return True
         real = os.path.realpath(path)
         within = any(f"{real}{os.sep}".startswith(f"{root}{os.sep}") for root in self._roots)
-        if not within and os.path.exists(real):  # noqa: PTH110
-            self.skipped[shown(name)] = "is a link out of the documents: name its target to read it"
-            return False
-        return not slash
+        if within or not os.path.exists(real):  # noqa: PTH110
+            return not slash
+        self.skipped[escaped(name)] = "is a link out of the documents: name its target to read it"
+        return False
 
 
 def _is_text(path: str) -> bool:
@@ -137,7 +137,7 @@ def index_name(documents: Sequence[Path], file: Path) -> str:
     """Return the name that an index of `documents` gives to `file`, which is one or lies in one."""
     base = _base([Path(os.path.abspath(path)) for path in documents])  # noqa: PTH100 (as in find)
     name = Path(os.path.abspath(file)).relative_to(base).as_posix()  # noqa: PTH100
-    return shown(normalize("NFC", name))
+    return escaped(normalize("NFC", name))
 
 
 def excluded(patterns: Sequence[str]) -> Callable[[str], bool]:
@@ -180,7 +180,7 @@ def content_hash(path: Path) -> str:
         raise DocumentError(f"cannot be read: {error.strerror or error}") from error
 
 
-def look(path: str) -> tuple[int, str, float]:
+def file_stamp(path: str) -> tuple[int, str, float]:
     """Return a file's size in bytes, a stamp that shows changes, and its Unix time of modification.
 
     If the stamp equals that of the last update, neither the file nor the way to chunk it (`CUT`)

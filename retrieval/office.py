@@ -135,7 +135,7 @@ def _point(point: Any) -> str:
     """Return a point of a chart as its format shows it."""
     text, form = point.findtext("v") or "", point.getparent().findtext("formatCode")
     with suppress(ValueError):
-        return shown(float(text), form) if form else text
+        return cell_text(float(text), form) if form else text
     return text
 
 
@@ -364,7 +364,7 @@ def read_xlsx(data: bytes) -> Iterator[Block]:
         sheet.reset_dimensions()  # many programs write wrong ones
         rows = [
             tuple(
-                shown(cell.value, cell.number_format or "")
+                cell_text(cell.value, cell.number_format or "")
                 + comments.pop(getattr(cell, "coordinate", ""), "")
                 for cell in row
             )
@@ -374,7 +374,7 @@ def read_xlsx(data: bytes) -> Iterator[Block]:
         yield Paragraph("\n".join(comments.values()))
 
 
-def shown(value: Any, form: str) -> str:
+def cell_text(value: Any, form: str) -> str:
     """Return a spreadsheet cell's `value` as text, in the number format `form` of its cell."""
     if isinstance(value, timedelta):
         minutes, seconds = divmod(round(value.total_seconds()), 60)

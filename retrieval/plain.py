@@ -225,7 +225,7 @@ class _Walk:
                 begin, is_note = len(self._text), child.css_first("a") is not None
                 self.into(child)
                 before, mark = self._text[:begin], self._text[begin:].strip()
-                self._text = before + raised(before[-1:], mark, tag, is_note=is_note)
+                self._text = before + script_text(before[-1:], mark, tag, is_note=is_note)
             elif tag == "table":
                 self.ended()
                 self._blocks += _table(child)
@@ -297,7 +297,7 @@ def _within(node: LexborNode, *tags: str) -> Iterator[LexborNode]:
             yield from _within(child, *tags)
 
 
-def raised(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
+def script_text(before: str, mark: str, tag: str, *, is_note: bool = False) -> str:
     """Return an HTML element of `tag` sup or sub as plain text, such as "^2", "_2" or " [2]".
 
     `mark` is the element's text, `before` the character before it. If they are no power or index,

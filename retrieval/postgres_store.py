@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from . import RetrievalError
-from .chunking import spaced
+from .chunking import space_cjk
 from .embedding import Vectors
 from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 
@@ -108,7 +108,7 @@ class PostgresStore(Store):
         return dict(self.run(_COUNTS, list(words)))
 
     @override
-    def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
+    def chunks_with(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
         own = None if among is None else list(among)
         most = 2 * FREQUENT if own is None else None
         return [number for (number,) in self.run(_HAVING, list(words), own, own, most)]
@@ -141,7 +141,7 @@ class PostgresStore(Store):
             manifest.fingerprint,
         )
         for number, *texts, vector in new:
-            words = re.findall(r"[^\W_]+", spaced(" ".join(texts)))
+            words = re.findall(r"[^\W_]+", space_cjk(" ".join(texts)))
             self.run(
                 "INSERT INTO searched VALUES (?, ?, ?::vector, to_tsvector('english', ?), ?)",
                 number,

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from .chunking import spaced
+from .chunking import space_cjk
 
 _FUNCTION_WORDS = frozenset(
     re.findall(
@@ -58,24 +58,24 @@ def words_of(question: str) -> dict[str, int]:
     omitted (in a small corpus "my" may be rarer than "ferry") unless the question has no others.
     """
     words: dict[str, int] = {}
-    for number, word in enumerate(re.findall(r"\w+", spaced(question))):
+    for number, word in enumerate(re.findall(r"\w+", space_cjk(question))):
         weight = 2 if word[0].isdigit() or (number and word[0].isupper()) else 1
         words[word.lower()] = max(weight, words.get(word.lower(), 0))
     return {w: weight for w, weight in words.items() if w not in _FUNCTION_WORDS} or words
 
 
-def is_own(question: str) -> bool:
+def is_about_asker(question: str) -> bool:
     """Return whether a question has "I", "my" or so: a device's documents then gain relevance."""
     return any(match[1] for match in _OWN.finditer(question))
 
 
-def lacking(question: str, text: str) -> float:
+def missing_share(question: str, text: str) -> float:
     """Return the share (0 to 1) of a question's names and numbers that a document's text lacks."""
     named = {word for word, weight in words_of(question).items() if weight > 1}
-    return len(named.difference(re.findall(r"\w+", spaced(text.lower())))) / max(1, len(named))
+    return len(named.difference(re.findall(r"\w+", space_cjk(text.lower())))) / max(1, len(named))
 
 
-def described(name: str, front: str) -> tuple[str, str]:
+def date_and_words(name: str, front: str) -> tuple[str, str]:
     """Return a file's ISO date ("" if none) and search words, from its `name` and `front` matter.
 
     A search finds the file's chunks by these words, too: its name with folders, each tag after "#",

@@ -82,12 +82,12 @@ def _shares(
     else:
         reach = accumulate(counts[word] for word in known)
         rare = [word for word, number in zip(known, reach, strict=True) if number <= FREQUENT]
-        found = {word: store.having([word]) for word in rare}
-        among.update(*found.values(), [] if rare or not known else store.having(known[:2]))
+        found = {word: store.chunks_with([word]) for word in rare}
+        among.update(*found.values(), [] if rare or not known else store.chunks_with(known[:2]))
         among &= among if own is None else own
     shares, whole = dict.fromkeys(among, 0.0), sum(weights.values())
     for word in known:
-        for number in among.intersection(found.get(word) or store.having([word], among)):
+        for number in among.intersection(found.get(word) or store.chunks_with([word], among)):
             shares[number] += weights[word] / whole
     best = heapq.nlargest(pool, filter(shares.get, shares), key=lambda n: (shares[n], -n))
     return {number: shares[number] for number in {*near, *best}}

@@ -19,9 +19,9 @@ import numpy as np
 from typing_extensions import override
 
 from . import RetrievalError
-from .chunking import spaced
+from .chunking import space_cjk
 from .embedding import Vectors
-from .files import create, make_directory, narrow, network_drive
+from .files import create, make_directory, make_private, network_drive
 from .store import FORMAT, FREQUENT, TABLES, Manifest, Store
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class SqliteStore(Store):
         path = directory / _FILE
         if mode == "ro" and not path.exists():
             raise self.missing()
-        if narrow((directory, *(p for name in _OURS for p in directory.glob(name)))):
+        if make_private((directory, *(p for name in _OURS for p in directory.glob(name)))):
             log.warning("others could read the index in %s: now only its owner can", directory)
         uri = f"{path.absolute().as_uri()}?mode={mode}"
         with self.explaining():
@@ -106,7 +106,7 @@ class SqliteStore(Store):
             for setting in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
                 store.run(f"PRAGMA {setting}")
             store.run("PRAGMA foreign_keys = ON")
-            store.connection.create_function("spaced", 1, spaced, deterministic=True)
+            store.connection.create_function("spaced", 1, space_cjk, deterministic=True)
             if not store.exists():
                 with store.explaining():
                     store.connection.executescript(_SCHEMA)
@@ -135,7 +135,7 @@ class SqliteStore(Store):
     def read(self) -> Manifest:
         manifest = super().read()
         sql = "SELECT digest, vector FROM vectors WHERE fingerprint = ?"
-        vectors, ids = dict(self.run(sql, manifest.fingerprint)), self.ids()
+        vectors, ids = dict(self.run(sql, manifest.fingerprint)), self.ids_by_digest()
         together = b"".join(map(vectors.__getitem__, ids))
         self._vectors = np.frombuffer(together, np.float32).reshape(len(ids), manifest.dimension)
         self._ids = list(ids.values())
@@ -166,7 +166,7 @@ class SqliteStore(Store):
         return {word: self.run(sql, f'"{word}"')[0][0] for word in words}
 
     @override
-    def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
+    def chunks_with(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
         match = " AND ".join(f'"{word}"' for word in words)
         # Without "+" the text would be searched anew for each of the chunks.
         own = "" if among is None else f"AND +rowid IN ({', '.join(map(str, among))})"

@@ -46,7 +46,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class IndexedFile:
-    """A file as `Store.commit` stores it: content hash, chunks in order, stamp (`ingestion.look`).
+    """A file as `Store.commit` stores it: content hash, chunks in order, `ingestion.file_stamp`.
 
     `unread` counts its content that is not text: "2 pictures". `dated` is an ISO date. `about` are
     words of its name and front matter, by which each of its chunks is found, too.
@@ -82,7 +82,7 @@ class Manifest:
 
 
 FREQUENT = 1000
-"""Rare words are in at most so many chunks together; `Store.having` returns twice as many."""
+"""Rare words are in at most so many chunks together; `Store.chunks_with` returns twice as many."""
 FORMAT = 6
 """Version of the tables; a store of another format is refused until it is rebuilt."""
 
@@ -165,7 +165,7 @@ class Store(ABC):
         """Return how many chunks have each word, in text, title or `about` (see IndexedFile)."""
 
     @abstractmethod
-    def having(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
+    def chunks_with(self, words: Sequence[str], among: Collection[int] | None = None) -> list[int]:
         """Return ids of chunks with all `words`: those in `among`, or at most 2000 of all."""
 
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
@@ -290,7 +290,7 @@ class Store(ABC):
         for number, digest, text, title, path, *place in found:
             yield number, Chunk(digest, text, title, _name(path), *place)
 
-    def ids(self, *, likeliest: bool = False) -> dict[str, int]:
+    def ids_by_digest(self, *, likeliest: bool = False) -> dict[str, int]:
         """Return {digest: id} of all chunks, in the order of files' names and of each text.
 
         If `likeliest`, those that questions may need most come first: beginnings of new files.
@@ -298,7 +298,7 @@ class Store(ABC):
         order = (_LIKELIEST if likeliest else "") + "path, first"
         return dict(self.run(f"SELECT digest, chunk FROM {_PLACES} ORDER BY {order}"))
 
-    def longer(self, characters: int) -> list[int]:
+    def longer_than(self, characters: int) -> list[int]:
         """Return ids of chunks whose text and title have over `characters` characters together."""
         sql = "SELECT id FROM chunks WHERE length(text) + length(title) > ? ORDER BY id"
         return [number for (number,) in self.run(sql, characters)]
@@ -319,7 +319,7 @@ class Store(ABC):
         return sorted({tag for (about,) in found for tag in re.findall(r"(?<= )#\S+(?= )", about)})
 
     def stamp(self, stamps: Mapping[str, str]) -> None:
-        """Commit new stamps (see `ingestion.look`), by path, of files whose content is the same."""
+        """Commit new stamps (`ingestion.file_stamp`), by path, of files of unchanged content."""
         for path, stamp in stamps.items():
             self.run("UPDATE files SET stamp = ? WHERE path = ?", stamp, _key(path))
         self.flush()

@@ -17,7 +17,7 @@ import numpy as np
 from retrieval import DocumentError, Embedder, Index
 from retrieval.chunking import pieces
 from retrieval.documents import SUFFIXES, parse
-from retrieval.files import shown
+from retrieval.files import escaped
 from retrieval.ingestion import excluded
 
 FILES: Final = Path(__file__).parent.parent / "tests" / "retrieval" / "documents"
@@ -61,7 +61,7 @@ def file_names(data: bytes) -> None:
     """The name of a file: shown in printable characters, and no two alike; patterns of names."""
     raw, _, pattern = data.replace(b"/", b"").partition(b"\0")
     name = os.fsdecode(raw)
-    text = shown(name)
+    text = escaped(name)
     assert text.isprintable()
 
     def meant(found: re.Match[str]) -> str:
@@ -113,9 +113,9 @@ def _update(where: Path, below: Path) -> None:
     index = Index.open(where)
     listed = index.files()
     found = [path for path in below.iterdir() if path.is_file() and path.stat().st_size]
-    assert listed.keys() <= {shown(path.name) for path in found}
+    assert listed.keys() <= {escaped(path.name) for path in found}
     known = {*listed, *(name for name, _ in report.skipped), *report.ignored}
-    assert {shown(p.name) for p in below.iterdir() if not p.name.startswith(".")} <= known
+    assert {escaped(p.name) for p in below.iterdir() if not p.name.startswith(".")} <= known
     chunks = list(index.chunks())
     assert len(chunks) == report.chunks
     assert {each.source for each in chunks} <= set(listed)

@@ -129,7 +129,7 @@ class Agreement:
     def after(self, before: ValueState, token: int) -> ValueState | None:
         """Return the ValueState of a text that had the state `before` and then got a `token`.
 
-        None if the token belongs to a number or name: then call `judged` with the predictions.
+        None if the token belongs to a number or name: then call `state_with_rows`.
         """
         kind = self.kind(token)
         phase = phase_after(before.phase, kind)
@@ -137,14 +137,14 @@ class Agreement:
             return BEFORE
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
-    def judged(self, before: ValueState, token: int, rows: RowLogits) -> ValueState:
+    def state_with_rows(self, before: ValueState, token: int, rows: RowLogits) -> ValueState:
         """Return the ValueState after `before` and a `token`; `rows` are the predictions of it."""
-        found = self.after(before, token)
-        if found is not None:
+        if (found := self.after(before, token)) is not None:
             return found
-        phase, gave = phase_after(before.phase, self.kind(token)), rows.at(np.array([token]))[:, 0]
+        phase = phase_after(before.phase, self.kind(token))
+        gave = rows.log_probabilities(np.array([token]))[:, 0]
         if phase == NAME and gave.min() < math.log(1 - SURE):
-            every = rows.at(np.arange(self._vocabulary))
+            every = rows.log_probabilities(np.arange(self._vocabulary))
             gave = np.where(every.max(axis=1) >= math.log(SURE), gave, 0.0)
         given = before.given or (0.0,) * gave.size
         given = tuple(map(sum, zip(given, gave.tolist(), strict=True)))
@@ -169,7 +169,7 @@ class Agreement:
                 found[-1] = first, place + 1
         return found
 
-    def words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def are_words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return which `tokens` are plain words, all that a row disagreeing with a name says."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

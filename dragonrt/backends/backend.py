@@ -152,7 +152,7 @@ class RowLogits(Protocol):
     def mixed(self, log_weights: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the sum of the rows' distributions, weighted by exp(log_weights): [vocabulary]."""
 
-    def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    def log_probabilities(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return each row's log-probabilities of some token ids: [rows, len(tokens)]."""
 
     def probability(self, token: int) -> NDArray[np.float64]:
@@ -199,7 +199,7 @@ class Backend(Protocol):
     def empty(self) -> Document:
         """Return a document without tokens, for rows that begin with none."""
 
-    def unread(self, tokens: Sequence[int]) -> Document | None:
+    def token_document(self, tokens: Sequence[int]) -> Document | None:
         """Return a Document without a forward if the engine (vLLM) keeps KV itself, else None."""
         return None
 

@@ -111,14 +111,14 @@ class Mixture:
         weights = self._weighed.weights
         if not self.state.lost:
             return weights
-        parts = np.exp(self.rows.at(self._said).astype(np.float64)).sum(axis=1)
+        parts = np.exp(self.rows.log_probabilities(self._said).astype(np.float64)).sum(axis=1)
         parts = np.where(self._lost, math.exp(-LOST) + parts, 1.0) * weights
         found: NDArray[np.float64] = parts / parts.sum()
         return found
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return what each row contributes to `p` of each token id: [rows, len(tokens)]."""
-        p = np.exp(self.rows.at(tokens).astype(np.float64))
+        p = np.exp(self.rows.log_probabilities(tokens).astype(np.float64))
         shares: NDArray[np.float64] = p * self._weighed.weights[:, None]
         if self.state.lost:
             said = np.isin(tokens, self._said)
@@ -158,4 +158,4 @@ class Mixture:
         if self.state.phase == NUMBER or self.agreement is None:
             return np.empty(0, np.int64)
         tokens = np.flatnonzero(self._of_lost >= LEAST_SAID)
-        return tokens[self.agreement.words(tokens)]
+        return tokens[self.agreement.are_words(tokens)]

@@ -154,7 +154,7 @@ class LanguageModel:
     def prefill(self, tokens: Tokens[int], done: Done[Document], preemption: Preemption) -> Request:
         """Return a scheduler's Request to read one document; `done` gets its KV or an exception."""
         length = len(tokens)
-        rows, known = self.rows([self.backend.empty()], length), self.backend.unread(tokens)
+        rows, known = self.rows([self.backend.empty()], length), self.backend.token_document(tokens)
         if known is not None:  # what it needs is computed with the first question behind it
             return Request(rows, (), lambda _: done(known), preemption)
 

@@ -60,7 +60,7 @@ class PrefixCache:
         self._hashes = [start]  # of the prefixes in the rows, and perhaps more
 
     @classmethod
-    def behind(
+    def with_prompt_read(
         cls,
         rows: RowSet,
         prompt: Sequence[int],
@@ -131,7 +131,7 @@ class PrefixCache:
             rows.truncate(min(rows.length, (len(prompt) - 1) // piece * piece))
             prompt, keep = prompt[rows.length :], 0
         else:
-            keep = self.kept(hashes, first)
+            keep = self.reusable_tokens(hashes, first)
             rows.truncate(len(prompt) + keep)
             prompt = ()
         text, self._hashes = list(tokens), list(hashes)
@@ -167,7 +167,7 @@ class PrefixCache:
         read = np.isfinite(np.broadcast_to(self._weighing.initial, rows))
         return bool(state.lost) and bool(state.rows(rows)[read].all())
 
-    def kept(self, hashes: Sequence[int], first: int) -> int:
+    def reusable_tokens(self, hashes: Sequence[int], first: int) -> int:
         """Return how many first tokens of an answer are in the rows, at most `first` - 1.
 
         `hashes[n]` is the hash of the answer's first n tokens, with which the rows are compared.
@@ -238,7 +238,7 @@ class PrefixCache:
         self, by: Agreement, before: ValueState, token: int, prefix_hash: int, rows: RowLogits
     ) -> None:
         """Keep the state after the prefix that ends with `token`, of which `rows` gave it."""
-        self._states[prefix_hash] = by.judged(before, token, rows)
+        self._states[prefix_hash] = by.state_with_rows(before, token, rows)
 
     def _weigh(self, tokens: list[int], hashes: list[int], step: int) -> RowWeights:
         """Return the weights of the rows after `step` tokens."""

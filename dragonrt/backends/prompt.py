@@ -55,7 +55,7 @@ class PromptTemplate:
         """Return the text of `user` between {document} and {question}, stripped at its end."""
         return self.user.partition(_DOCUMENT)[2].partition(_QUESTION)[0].rstrip()
 
-    def asked(self, question: str, instructions: str = "") -> str:
+    def question_part(self, question: str, instructions: str = "") -> str:
         """Return the text of `user` after {document}, with instructions and question filled in."""
         behind = self.user.partition(_DOCUMENT)[2].lstrip()
         before = f"{instructions}\n\n" if instructions else ""
@@ -141,8 +141,8 @@ class PlainPrompt:
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         """Return the prompt after the document: instructions, earlier turns and the question."""
         first = f"{instructions}\n\n" if instructions else ""
-        earlier = "".join(f"{self.template.asked(q)} {a}\n" for q, a in history)
-        return f"{first}{earlier}{self.template.asked(question)}"
+        earlier = "".join(f"{self.template.question_part(q)} {a}\n" for q, a in history)
+        return f"{first}{earlier}{self.template.question_part(question)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +170,12 @@ class ChatPrompt:
     def _render(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:
         template = self.template
         first, *others = [earlier for earlier, _ in history] + [question]
-        asked = template.asked(first, instructions)
+        asked = template.question_part(first, instructions)
         opening = f"{template.before}{_PLACEHOLDER}{template.gap}{asked}"
         messages = [{"role": "user", "content": opening}]
         for (_, answer), following in zip(history, others, strict=True):
             messages.append({"role": "assistant", "content": answer})
-            messages.append({"role": "user", "content": template.asked(following)})
+            messages.append({"role": "user", "content": template.question_part(following)})
         if not template.system:
             return self.tokenizer.chat(messages)
         system = {"role": "system", "content": template.system}

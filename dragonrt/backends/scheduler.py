@@ -31,7 +31,7 @@ Done = Callable[[T | Exception], None]
 """Receives a result or an exception. It must not raise."""
 
 
-def levels(client: Client) -> tuple[Client, ...]:
+def share_keys(client: Client) -> tuple[Client, ...]:
     """Return the keys that FairShares counts by for a client: (address,), (address, connection)."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
@@ -49,17 +49,17 @@ class FairShares:
 
     def place(self, client: Client) -> tuple[float, ...]:
         """Return a sort key: the client that got least of the model has the smallest."""
-        return tuple(self._ahead.get(each, 0.0) for each in levels(client))
+        return tuple(self._ahead.get(each, 0.0) for each in share_keys(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
         """Count `used`, a forward's rows times tokens by client; `waiting` still have requests."""
         least = dict[Client, float]()
-        for each in {level for client in waiting for level in levels(client)}:
+        for each in {level for client in waiting for level in share_keys(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
         rebased = {each: got - least.get(each[:-1], inf) for each, got in self._ahead.items()}
         self._ahead = {each: got for each, got in rebased.items() if got > 0.0}
         for client, size in used.items():
-            for each in levels(client):
+            for each in share_keys(client):
                 self._ahead[each] = self._ahead.get(each, 0.0) + size
 
 
@@ -68,17 +68,17 @@ class Portions:
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""
-        each = {level for client in clients for level in levels(client)}
+        each = {level for client in clients for level in share_keys(client)}
         beside = Counter(level[:-1] for level in each)
         self._left: dict[Client, float] = {level: inf for level in each if beside[level[:-1]] > 1}
         self._size = size
 
-    def room(self, client: Client, most: int) -> int:
+    def remaining(self, client: Client, most: int) -> int:
         """Return how many rows times tokens a client may still add to the forward, up to `most`."""
-        return int(min([most, *(self._left.get(level, inf) for level in levels(client))]))
+        return int(min([most, *(self._left.get(level, inf) for level in share_keys(client))]))
 
     def take(self, client: Client, size: int) -> None:
-        for level in levels(client):
+        for level in share_keys(client):
             if level in self._left:
                 self._left[level] = min(self._left[level], self._size) - size
 
@@ -197,7 +197,7 @@ class Scheduler:
                 silent.append(request)
                 continue
             if batch.portions is not None:
-                room = batch.portions.room(request.client, room)
+                room = batch.portions.remaining(request.client, room)
             if room >= rows or not batch.requests:
                 left = len(request.tokens) - request.read
                 tokens = min(left, max(1, room // rows)) if request.in_blocks else 1

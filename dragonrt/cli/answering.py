@@ -182,7 +182,7 @@ def _loaded(setup: DeviceSetup) -> "tuple[Loaded, OnNotice]":
     printed: list[Noticed] = []
 
     def look(model: "LanguageModel") -> None:
-        programs.run(programs.look(model, setup.others, setup.how, printed.append))
+        programs.run(programs.check_dialling(model, setup.others, setup.how, printed.append))
         for each in printed:
             say(each.text)
 

@@ -20,7 +20,7 @@ from rich.text import Text
 from dragonrt import bundled
 from dragonrt.cli.answering import DOCUMENTS, HttpOptions, LinkOptions, Stops
 from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import chosen_model, counting, load, make_file
+from dragonrt.cli.loading import chosen_model, load, make_file, showing_progress
 from dragonrt.cli.options import NETWORK, derived, given, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.link.profile import parse_duration
@@ -179,7 +179,7 @@ async def _compare(
             status.update(f"asking the same questions again: {method.name}")
 
         more: Any = {"given": {comparison.LEADERLESS: shown}, "stops": stops}
-        found = await comparison.measured(device, texts, question, how, on_method=tell, **more)
+        found = await comparison.measure(device, texts, question, how, on_method=tell, **more)
     output.print()
     output.print(comparison.evidence_table(asked))
     sampling = f"temperature {question.sampler.temperature:g}, seed {question.seed}"
@@ -258,7 +258,7 @@ def latency(
         address = reached.device_address(LinkSettings())
         if cloud is not None:
             address = replace(address, host="127.0.0.1", port=cloud.wait_ready())
-        progress = stack.enter_context(counting("latency"))
+        progress = stack.enter_context(showing_progress("latency"))
         done, total = itertools.count(), len(extra_s) * (len(comparison.ORACLES) + 1)
 
         def tell(method: "Method") -> None:
@@ -271,7 +271,7 @@ def latency(
                 there = replace(address, emulate=slower.emulate("device"))
                 async with comparison.connected(loaded, there) as device:
                     given = prompts, question, how
-                    answers = await comparison.measured(device, *given, on_method=tell)
+                    answers = await comparison.measure(device, *given, on_method=tell)
                     peer = device.connectors["cloud"].peer
                 if peer is None:
                     raise DragonError("the cloud was lost while measuring: run it again")

@@ -24,7 +24,7 @@ LINE_EVERY_S = 10.0
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Callable[..., None]]:
+def showing_progress(what: str) -> Iterator[Callable[..., None]]:
     """Show the progress of the task named `what`, as a bar on a terminal, else as lines.
 
     Yields a function to call with the amount done, the total, and optionally the current item.
@@ -71,7 +71,7 @@ def load(
     from dragonrt.node.process.composition import Loaded, open_library
 
     report = index(settings, lambda report: False)
-    library = open_library(settings, model, "" if report is None else report.rest)
+    library = open_library(settings, model, "" if report is None else report.remaining)
     loaded = Loaded(settings, model, library, say_report)
     if library is None:
         return loaded
@@ -102,11 +102,11 @@ def make_file(model: str) -> None:
     from dragonrt.backends.llama_cpp.model_file import MADE
 
     if model in MADE:
-        with counting("making the model's file, once") as show:
+        with showing_progress("making the model's file, once") as show:
             MADE[model](show)
-    elif (on_hub := HubFile.parse(model)) is not None and on_hub.kept() is None:
+    elif (on_hub := HubFile.parse(model)) is not None and on_hub.cached_path() is None:
         say(f"fetching {model}, once")
-        on_hub.fetched()
+        on_hub.fetch()
 
 
 def load_model(settings: "SideSettings") -> "LanguageModel":
@@ -146,7 +146,7 @@ def index(
     from dragonrt.node.process.composition import update_index
     from retrieval.documents import SUFFIXES
 
-    with counting("indexing") as show:
+    with showing_progress("indexing") as show:
 
         def progress(now: "IndexProgress") -> None:
             show(now.done, now.total, f"{now.embedded} new chunks, {now.file}")
@@ -177,7 +177,7 @@ def say_report(report: "Report | DragonError") -> None:
     if report.ignored:
         line += f"; {len(report.ignored)} files of other kinds: {report.other_kinds}"
     if report.left:
-        say(f"{line}; still to index: {report.rest}, next {report.next_file}")
+        say(f"{line}; still to index: {report.remaining}, next {report.next_file}")
         return
     say(line)
     if parts := ", ".join(f"{name} ({what})" for name, what in report.unread):

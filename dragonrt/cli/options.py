@@ -24,7 +24,7 @@ from cyclopts.validators import Number
 from typing_extensions import override
 
 from dragonrt.errors import DragonError
-from dragonrt.settings import Entry, entries, picked
+from dragonrt.settings import Entry, assemble_known, entries
 from retrieval.files import read_text
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ def given(options: Any) -> dict[str, Any]:
 
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
     """Make settings of `cls` from the user's `options`, else from `fixed`. Raises SettingError."""
-    return picked(cls, fixed | given(options))
+    return assemble_known(cls, fixed | given(options))
 
 
 def _annotation(found: Mapping[type, Entry], panel: str) -> Any:

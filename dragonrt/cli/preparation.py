@@ -10,8 +10,8 @@ from cyclopts import App, Parameter
 
 from dragonrt import bundled
 from dragonrt.cli.console import output, say
-from dragonrt.cli.loading import counting, load_model
 from dragonrt.cli.loading import index as index_documents
+from dragonrt.cli.loading import load_model, showing_progress
 from dragonrt.cli.options import DAILY, derived, option, settings
 from dragonrt.errors import DragonError
 from dragonrt.node.process.side_settings import SideSettings
@@ -107,7 +107,7 @@ def index(
     library = open_library(side, loaded)
     assert library is not None  # it has documents
     library.on_notice = lambda notice: say(notice.text, "yellow")
-    with counting("computing KV") as progress:
+    with showing_progress("computing KV") as progress:
         prefill(library, progress)
 
 
@@ -123,7 +123,7 @@ def profile(
     from dragonrt.node.process.host_profile import DOCUMENT_TOKENS, measure, save_profile
 
     loaded = load_model(side)
-    with counting("measuring") as progress:
+    with showing_progress("measuring") as progress:
         fit = measure(loaded, rows=rows, runs=runs, progress=progress)
     path = save_profile(loaded.name, fit)
     first, last = DOCUMENT_TOKENS + 1, loaded.context_length
@@ -150,7 +150,7 @@ def build(
     """Write the default model, SmolLM2 with a merged LoRA adapter, as a 4-bit GGUF file."""
     from dragonrt.backends.llama_cpp.model_file import MADE
 
-    with counting("making the model") as show:
+    with showing_progress("making the model") as show:
         made = MADE[bundled.SMOLLM2_DRAFT if draft else bundled.SMOLLM2](show)
     try:
         shutil.copyfile(made, path)

@@ -83,8 +83,8 @@ PRIOR_STEP = 16
 class DecodeProfile:
     """The seconds to draft one token, as a line: (k_a / k_b)·t + k_c, after t tokens of an answer.
 
-    In an offline profile, t also counts document and prompt: convert it with `behind`. k_a and k_b
-    are averages of t·(seconds - k_c) and of t², so k_a / k_b is the least-squares slope.
+    In an offline profile, t also counts document and prompt: convert it with `after_context`. k_a
+    and k_b are averages of t·(seconds - k_c) and of t², so k_a / k_b is the least-squares slope.
     """
 
     k_a: float
@@ -103,7 +103,7 @@ class DecodeProfile:
         """Return by how many seconds each further token slows a draft."""
         return self.k_a / self.k_b
 
-    def behind(self, context: int) -> "DecodeProfile":
+    def after_context(self, context: int) -> "DecodeProfile":
         """Return this offline profile for an answer that begins after `context` tokens."""
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
@@ -133,11 +133,11 @@ class Estimates:
         """Return the newest DecodeProfile of `side`, None before any sample or offline profile."""
         return self._profiles.get(side)
 
-    def profiled(self, side: Side, profile: DecodeProfile) -> None:
+    def set_profile(self, side: Side, profile: DecodeProfile) -> None:
         """Restart the estimate of `side` from a profile, measured offline or sent by the peer."""
         self._profiles[side], self._anchors[side] = profile, []
 
-    def decoded(self, side: Side, step: int, decode_s: float) -> None:
+    def add_sample(self, side: Side, step: int, decode_s: float) -> None:
         """Record the seconds that `side` took to draft the token `step`; 0 is not measured."""
         if decode_s <= 0:
             return

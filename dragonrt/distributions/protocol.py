@@ -90,14 +90,14 @@ class BitReader:
         """Advance by `count` bytes after `rest`; at least as many bytes must be left."""
         self._position += 8 * count
 
-    def expect(self, bits: int) -> None:
+    def check_left(self, bits: int) -> None:
         """Raise CodecError if more is unread than `bits`, the most that may follow, and padding."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 
     def finish(self) -> None:
         """Raise CodecError unless only the zero padding of the last byte is left."""
-        self.expect(0)
+        self.check_left(0)
         if self.read(self.left):
             raise CodecError("payload has bits after its last field; discard it")
 
@@ -254,7 +254,7 @@ def decode_block(
     supports: Sequence[Distribution | None] = [None] * len(steps)
     if codec.sends_distributions:
         taken = [codec.read(reader, step) for step in steps]
-        reader.expect(len(steps) * token_bits(codec, None))
+        reader.check_left(len(steps) * token_bits(codec, None))
         supports = distributions = [make() for make in taken]
     tokens = [_read_token(codec, support, reader) for support in supports]
     reader.finish()

@@ -34,7 +34,7 @@ def entry_of(settings: Settings) -> ModeEntry[Any, Any]:
     return MODES[settings.mode]
 
 
-def composed(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
+def question_and_settings(mode: str, values: Mapping[str, Any]) -> tuple[Question, Settings]:
     """Return the Question and the Settings of `mode`, made from a user's options.
 
     `values` maps names of fields of both classes to values; other fields get their defaults. Raises

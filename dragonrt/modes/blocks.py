@@ -165,14 +165,14 @@ class Block:
         )
 
 
-class Decided(NamedTuple):
+class DecidedDraft(NamedTuple):
     """A newly decided token of the answer, and what became of the draft in its place.
 
-    `stands` is True if the draft was accepted, False if it was rejected, None without a draft.
+    `accepted` is True if the draft was accepted, False if it was rejected, None without a draft.
     """
 
     token: int
-    stands: bool | None
+    accepted: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Advance:
     drafts, next token) of each block sent up to that draft.
     """
 
-    decided: tuple[Decided, ...] = ()
+    decided: tuple[DecidedDraft, ...] = ()
     block: Block | None = None
     cut: bool = False
     verdicts: tuple[tuple[int, int, int], ...] = ()
@@ -218,7 +218,7 @@ class Uploads:
 Judged = VerifyResult | Uploads
 
 
-def blocks(answer: AnswerCounts) -> dict[str, Any]:
+def block_statistics(answer: AnswerCounts) -> dict[str, Any]:
     """Return an answer's statistics by name, such as acceptance, in modes that decide by blocks."""
     return {
         "acceptance": acceptance(answer, "device"),

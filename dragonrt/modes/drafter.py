@@ -14,7 +14,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from dragonrt.modes.blocks import Advance, Block, Decided
+from dragonrt.modes.blocks import Advance, Block, DecidedDraft
 from dragonrt.modes.messages import Target, Verdict
 from dragonrt.modes.mode import Finish, ModeError, Postprocess, Prepared, Span, Work, finish_of
 from dragonrt.modes.peering import Peered, Peering
@@ -55,9 +55,9 @@ class Drafting(ABC):
 
     def work(self, rate: float) -> Work:
         """Return the Work that drafts next; the uplink's `rate` in bit/s may set block lengths."""
-        return self.reading(self.postprocess(rate))
+        return self.work_after_prefix(self.postprocess(rate))
 
-    def reading(self, postprocess: Postprocess) -> Work:
+    def work_after_prefix(self, postprocess: Postprocess) -> Work:
         """Return the Work that applies `postprocess` to the model's prediction after the prefix."""
         length = len(self.prefix)
         return Work(postprocess, Span.of(self.prefix, length, length, hidden=self.hidden))
@@ -91,7 +91,7 @@ class Drafting(ABC):
     def decide_alone(self, result: int) -> Advance:
         """Append `result`, a token chosen without the cloud, and decide it; return what changed."""
         self.prefix.append(result)
-        return Advance(self.decide([Decided(result, None)]))
+        return Advance(self.decide([DecidedDraft(result, None)]))
 
     def rewind(self) -> None:
         """Drop all undecided drafts and sent blocks, because the session with the cloud is over."""
@@ -108,7 +108,7 @@ class Drafting(ABC):
         """Return why the prefix's first `length` tokens are a complete answer; None if not."""
         return finish_of(self.question, self.prefix.tokens, length)
 
-    def decide(self, tokens: Iterable[Decided]) -> tuple[Decided, ...]:
+    def decide(self, tokens: Iterable[DecidedDraft]) -> tuple[DecidedDraft, ...]:
         """Mark the prefix's next `tokens` as decided until the answer ends; return those marked."""
         taken = []
         for each in tokens:
@@ -169,7 +169,7 @@ class BlockDrafter(Peered):
     @override
     def _joined(self, peer: str, session: int, now: float) -> None:
         if self.ready:
-            self.part(now)
+            self.drop_drafts(now)
         self._peering.joined(peer, session, now)
         self._given_up.clear()
         self._round = 0
@@ -179,7 +179,7 @@ class BlockDrafter(Peered):
         self._peering.lost(end, returns, now)
 
     @override
-    def part(self, now: float) -> None:
+    def drop_drafts(self, now: float) -> None:
         self._end_blocks()
         self._drafting.rewind()
         self._preempt()  # even where the text is the same: the block that it began is forgotten
@@ -206,7 +206,7 @@ class BlockDrafter(Peered):
             return None
         drafting = self._drafting
         if self._peering.alone:
-            self._reading = drafting.reading(drafting.postprocess_alone())
+            self._reading = drafting.work_after_prefix(drafting.postprocess_alone())
         elif self._peering.peer is not None and drafting.ready:
             known = self._drafting.rate
             rate = self._bits_per_s if known is None else known(self._now)
@@ -310,7 +310,7 @@ class BlockDrafter(Peered):
         drafting = self._drafting
         first = drafting.decided - len(advance.decided)
         for step, decided in enumerate(advance.decided, start=first):
-            share = float(decided.stands is True or cause == "own")
+            share = float(decided.accepted is True or cause == "own")
             token, stands = decided
             # What the cloud verified depends on the cloud's model alone.
             evidence = 0.0 if cause == "target" else None

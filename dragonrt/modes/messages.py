@@ -41,7 +41,7 @@ def message(
     def registered(kind: type[M]) -> type[M]:
         RULES[kind], kind.TYPE = discloses, code
         SESSION_MESSAGES.append(kind)
-        encoding.add(kind)
+        encoding.register(kind)
         sessions.admit(kind, early=early)
         connection.admit(kind)
         return kind

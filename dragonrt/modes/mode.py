@@ -78,7 +78,7 @@ class Prediction(Protocol):
         """Return each row's part of `p`, its weight ω̃ times its probability: [rows, tokens]."""
 
 
-def files_alone(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
+def file_evidence(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
     """Return by how many bits `token` is less likely without each file; row n reads `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))

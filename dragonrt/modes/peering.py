@@ -67,7 +67,7 @@ class Peering:
             self._missed_since_s = now
         self._waiting_since_s = self._missed_since_s if returns else None
         if self._mode.ready and self._mode.finish is None:
-            self._mode.part(now)
+            self._mode.drop_drafts(now)
             self._miss(now)
 
     def begin(self, now: float) -> None:
@@ -93,13 +93,13 @@ class Peering:
     def leave_alone(self, end: End, now: float) -> None:
         self.peer, self._waiting_since_s = None, None
         if self._mode.finish is None and not self.alone:
-            self._mode.part(now)
+            self._mode.drop_drafts(now)
             self.alone = True
             step = len(self._mode.decided)
             text = f"{'the rest of ' * bool(step)}this answer is {self._words[1]} alone: {end}"
             self._mode.emit(events.Noticed(NoticeKind.ALONE, text, end.reason))
             self._mode.emit(events.WentAlone(step))
-            self._mode.go_on_alone(now)
+            self._mode.begin_alone(now)
 
     def begin_again(self, end: End) -> None:
         """Reopen the session from the decided text, because the peer has decided another one.
@@ -183,10 +183,10 @@ class Peered(Mode):
     def owed(self) -> bool:
         """Whether the next token only lacks the peer's message; waiting for that has a timeout."""
 
-    def part(self, now: float) -> None:
+    def drop_drafts(self, now: float) -> None:
         """Drop drafts that await the peer, as its session is lost. By default do nothing."""
 
-    def go_on_alone(self, now: float) -> None:
+    def begin_alone(self, now: float) -> None:
         """Begin to decide without the peer; called when it is given up. By default do nothing."""
 
     @override

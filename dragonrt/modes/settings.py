@@ -46,7 +46,7 @@ class Settings:
         return self.on_loss == "alone"
 
     @property
-    def late(self) -> bool:
+    def prefills_late(self) -> bool:
         """Whether the device's first forward also reads the prompt, with no prefill before it."""
         return False
 
@@ -56,7 +56,7 @@ class Settings:
         return False
 
     @property
-    def weighs(self) -> str:
+    def weighing_option(self) -> str:
         """The setting that computes workers' weights, for errors; "" if the user gives weights."""
         return ""
 
@@ -76,7 +76,7 @@ class Settings:
         return False
 
     @property
-    def cadence(self) -> tuple[float, int]:
+    def constant_rate(self) -> tuple[float, int]:
         """(seconds per frame, n) of constant-rate traffic, in multiples of n frames; 0.0: none."""
         return 0.0, 0
 
@@ -86,7 +86,7 @@ class Settings:
         return None
 
     @property
-    def unranked(self) -> str | None:
+    def no_probabilities_because(self) -> str | None:
         """Why the device cannot return tokens' probabilities (`top_logprobs`); None if it can."""
         return "in this mode the device does not know the target's distribution"
 
@@ -230,7 +230,7 @@ class ModeEntry(ABC, Generic[S, R]):
         """Raise ControlError for unusable files in `settings`; called before `model` is loaded."""
         return
 
-    def carry(self, resources: R, records: Sequence[Record]) -> R:
+    def next_resources(self, resources: R, records: Sequence[Record]) -> R:
         """Return the next answer's Resources, with state from the last one's trace `records`."""
         return resources
 

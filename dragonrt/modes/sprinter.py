@@ -22,10 +22,10 @@ from dragonrt.errors import DragonError
 from dragonrt.modes.blocks import (
     Advance,
     Block,
-    Decided,
+    DecidedDraft,
     DraftedToken,
     ReadBlock,
-    blocks,
+    block_statistics,
     rule_and_codec,
 )
 from dragonrt.modes.drafter import BlockDrafter, Drafting
@@ -167,7 +167,7 @@ class SprinterDrafting(Drafting):
         self.prefix.replace_from(self.decided, [token])
         self.decided = self._known = len(self.prefix)
         self._run = 0
-        return Advance((Decided(token, matches),))
+        return Advance((DecidedDraft(token, matches),))
 
     @override
     def postprocess_alone(self) -> Postprocess:
@@ -178,7 +178,7 @@ class SprinterDrafting(Drafting):
     def decide_alone(self, result: int) -> Advance:
         self.prefix.append(result)
         self._run += 1
-        return Advance(self.decide([Decided(result, True)]))
+        return Advance(self.decide([DecidedDraft(result, True)]))
 
     @override
     def rewind(self) -> None:
@@ -247,7 +247,7 @@ class SprinterMode(VerifiedMode[SprinterSettings, SprinterResources]):
         # `drafted` and `accepted` are SPRINTER's Theorem 7's, which counts tokens that passed.
         calls = answer.verified
         return {
-            **blocks(answer),
+            **block_statistics(answer),
             "drafted": answer.unverified + answer.judged,
             "accepted": answer.unverified + answer.accepted_tokens,
             "unverified": answer.unverified,

@@ -28,7 +28,7 @@ from dragonrt.modes.mode import (
     Prepared,
     Span,
     Work,
-    files_alone,
+    file_evidence,
 )
 from dragonrt.modes.prefix import LOW_BITS, Lookup, TokenPrefix, start_hash
 from dragonrt.modes.question import Question
@@ -255,7 +255,7 @@ class BlockVerifier(Mode):
                 kept = answer.accepted if judging.adds_token else 0
                 tokens = [*tokens[:kept], answer.token]
             pairs = zip(predictions, tokens, strict=False)
-            return _Found(answer, [files_alone(each, files, token) for each, token in pairs])
+            return _Found(answer, [file_evidence(each, files, token) for each, token in pairs])
 
         return Work(postprocess, span, peer=self._peer)
 
@@ -282,7 +282,7 @@ class BlockVerifier(Mode):
                     break
                 token = judging.decoding(step + count, each)
                 found.answer.append(token)
-                found.files.append(files_alone(each, files, token))
+                found.files.append(file_evidence(each, files, token))
             return found
 
         return Work(postprocess, Span.of(prefix, step, step), guess, peer=self._peer)

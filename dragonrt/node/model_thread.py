@@ -119,7 +119,7 @@ class ModelThread(JobThread):
         """Whether an answer is open, or a question is being prepared."""
         return bool(self.answers or self._questions)
 
-    def opened(self, answers: int, questions: int = 0, client: Client = ()) -> None:
+    def count_open(self, answers: int, questions: int = 0, client: Client = ()) -> None:
         """Add to a client's counts of open answers and of questions that are being prepared.
 
         Pass -1 when one has ended. While a count is above 0, background requests wait.
@@ -136,17 +136,17 @@ class ModelThread(JobThread):
             preemption.request()
 
     @contextmanager
-    def wanted(self, client: Client = ()) -> Iterator[None]:
+    def preparing(self, client: Client = ()) -> Iterator[None]:
         """Count a question as in preparation within the context, so that background work waits."""
-        self.opened(0, 1, client)
+        self.count_open(0, 1, client)
         try:
             yield
         finally:
-            self.opened(0, -1, client)
+            self.count_open(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
         """Run the request of `make` for `client`; return its result. Cancelling preempts it."""
-        with self.wanted(client):
+        with self.preparing(client):
             return await self._read(make, Preemption(), client)
 
     async def read_in_background(self, make: Make[T]) -> T:

@@ -14,11 +14,11 @@ from dragonrt.node.answers.citing import (
     DecidedText,
     Mark,
     cited,
-    content,
+    content_words,
     is_refusal,
     marks,
     missing,
-    named,
+    shown_sources,
     texts,
 )
 from dragonrt.privacy.disclosure import FLOOR
@@ -125,7 +125,7 @@ class Answer:
         read, moved, asked = self.decoded.passages, self.decoded.evidence, self.decoded.question
         own = cited(read, moved.files, self.text, asked.prompt)
         theirs = (each.sources for each in self.decoded.attributions if each is not None)
-        found = named(own, dict.fromkeys(chain.from_iterable(theirs)), moved.other)
+        found = shown_sources(own, dict.fromkeys(chain.from_iterable(theirs)), moved.other)
         return [each for each in found if asked.document or is_related(each[1], asked.prompt)]
 
     @property
@@ -228,8 +228,8 @@ class Answer:
 
 def is_related(source: wire.Source, question: str) -> bool:
     """Return whether to list a source: relevance from 0.25, or a word shared with the question."""
-    words = content(f"{source.name} {source.title} {source.sentence}")
-    return source.relevance >= FLOOR or bool(words & content(question))
+    words = content_words(f"{source.name} {source.title} {source.sentence}")
+    return source.relevance >= FLOOR or bool(words & content_words(question))
 
 
 def code_json(code: Code) -> dict[str, Any]:

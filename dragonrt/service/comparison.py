@@ -51,7 +51,7 @@ async def connected(loaded: Loaded, address: Address) -> AsyncIterator[programs.
 
 
 @dataclass(frozen=True)
-class Given:
+class MeasuredAnswer:
     """An answer of at least one token, with its costs. Times are seconds of the device's clock.
 
     `first_s` and `seconds` are from the question to the first and to the last token, `between_s` is
@@ -129,10 +129,10 @@ LEGEND = (
     "well, for its texts only. The KV of the documents was computed before."
 )
 
-Measured = dict[Method, list[Given]]  # the answers of each method to the same questions
+Measured = dict[Method, list[MeasuredAnswer]]  # the answers of each method to the same questions
 
 
-def costs(answers: Sequence[Given]) -> dict[str, float | None]:
+def costs(answers: Sequence[MeasuredAnswer]) -> dict[str, float | None]:
     """Return the answers' times and bytes per token, and acceptance, by name; None if undefined.
 
     Times are in ms. That to the first token is a median. Acceptance is given for each side.
@@ -167,7 +167,7 @@ async def ask_each(
     question: Question,
     how: DragonSettings,
     stops: Sequence[str] = (),
-) -> list[Given]:
+) -> list[MeasuredAnswer]:
     """Ask each prompt in a new chat, one after another; return the measured answer to each part.
 
     `question` has every answer's seed and settings, `how` those of the mode, `stops` end a text.
@@ -176,12 +176,12 @@ async def ask_each(
     return given_of(answers)
 
 
-def given_of(answers: Sequence[Answer]) -> list[Given]:
-    """Return the answer to each part of the `answers` as a Given, which measures its costs."""
-    return [Given(part.decoded) for each in answers for part in each.parts]
+def given_of(answers: Sequence[Answer]) -> list[MeasuredAnswer]:
+    """Return the answer to each part of the `answers` as a MeasuredAnswer, with its costs."""
+    return [MeasuredAnswer(part.decoded) for each in answers for part in each.parts]
 
 
-async def measured(
+async def measure(
     device: programs.Device,
     prompts: Sequence[str],
     question: Question,
@@ -289,7 +289,7 @@ async def link_report(
     link = await probe(cloud, model)
     prompts = [each.text for each in bundled.questions() if each.demo and each.kind == "public"]
     async with connected(Loaded(side, model), cloud) as device:
-        found = await measured(device, prompts, Question(), USUAL)
+        found = await measure(device, prompts, Question(), USUAL)
     sent, again = link.segments or (None, None)
     milliseconds = {
         "connect": link.connect_s,
@@ -312,7 +312,7 @@ async def link_report(
     }, found
 
 
-def _forward_s(side: Side, answers: Sequence[Given]) -> float | None:
+def _forward_s(side: Side, answers: Sequence[MeasuredAnswer]) -> float | None:
     """Return the seconds of one draft of a side, as both measured them (SPEC 1.4)."""
     events = (record.event for given in answers for record in given.answer.records)
     drafts = [getattr(e, f"{side}_s") for e in events if isinstance(e, LatencyEstimated)]

@@ -6,7 +6,7 @@ from datetime import date
 from typing import Any, Self
 
 from dragonrt.errors import DragonError
-from dragonrt.modes import MODES, composed
+from dragonrt.modes import MODES, question_and_settings
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import ModeEntry, Settings
 from dragonrt.node.connections.addresses import (
@@ -17,7 +17,7 @@ from dragonrt.node.connections.addresses import (
     members,
 )
 from dragonrt.node.process.side_settings import SideSettings
-from dragonrt.settings import picked
+from dragonrt.settings import assemble_known
 
 Values = Mapping[str, Any]
 
@@ -45,10 +45,10 @@ class DeviceSetup:
         and the mode's settings; `workers` are HOST:PORT[=WEIGHT]. Raises DragonError if invalid.
         """
         entry = entry_named(mode)
-        question, how = composed(mode, answers)
-        reached = picked(NetworkSettings, own)
-        others = members(how, reached, picked(LinkSettings, own), workers)
-        side = picked(SideSettings, {"model": entry.model, **own, "side": "device"})
+        question, how = question_and_settings(mode, answers)
+        reached = assemble_known(NetworkSettings, own)
+        others = members(how, reached, assemble_known(LinkSettings, own), workers)
+        side = assemble_known(SideSettings, {"model": entry.model, **own, "side": "device"})
         side = side.with_peers_at(other.address.host for other in others)
         unread = entry.unread if side.has_documents else None
         entry.check(how, side.model)
@@ -67,10 +67,10 @@ class CloudSetup:
     @classmethod
     def of(cls, own: Values) -> Self:
         """Build it from values by field name: Side-, Network-, LinkSettings. Raises DragonError."""
-        reached = picked(NetworkSettings, own)
-        address = reached.cloud_address(picked(LinkSettings, own))
+        reached = assemble_known(NetworkSettings, own)
+        address = reached.cloud_address(assemble_known(LinkSettings, own))
         address.check_listening()  # before minutes of loading
-        side = picked(SideSettings, {**own, "side": "cloud"}).with_peers_at([address.host])
+        side = assemble_known(SideSettings, {**own, "side": "cloud"}).with_peers_at([address.host])
         return cls(side, address, tuple(_expiring(reached)))
 
 

@@ -36,7 +36,7 @@ _NOTES = rf"{NOTE}[^\n]*(?:\n{NOTE}[^\n]*)*"
 _BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n\n?{_NOTES})?|{_NOTES})\Z")
 
 
-def carrier(piece: Piece) -> str:
+def likely_side(piece: Piece) -> str:
     """Return whose documents gave a piece most of its probability: "device", "cloud" or "both"."""
     if piece.device_share >= CLEAR_SHARE:
         return "device"
@@ -53,7 +53,7 @@ class AnswerView:
     def show(self, news: News) -> None:
         """Print news of an answer: a piece of text in its side's colour, or a notice as a line."""
         if isinstance(news, Piece):
-            shown = Text(news.text, style=COLOURS[carrier(news)])
+            shown = Text(news.text, style=COLOURS[likely_side(news)])
             self._console.print(shown, end="", soft_wrap=True)
             self._in_line = not news.text.endswith("\n")
         elif isinstance(news, Noticed):

@@ -82,7 +82,7 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
     """Return [token, row, value], to compare: log-probabilities of some tokens, hidden state."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
-    log_p = [np.maximum(each.at(some), LEAST) for each in found]
+    log_p = [np.maximum(each.log_probabilities(some), LEAST) for each in found]
     return np.stack([np.append(p, rows.hidden(), 1) for p, rows in zip(log_p, found, strict=True)])
 
 
@@ -126,7 +126,7 @@ def shapes(on: Subject) -> None:
     last = on.opened().extend(line)
     every = np.arange(info.vocabulary)
     for each in (*found, last):
-        log_p = each.at(every)
+        log_p = each.log_probabilities(every)
         assert log_p.dtype == each.hidden().dtype == np.float32
         assert log_p.shape == (len(LENGTHS), info.vocabulary)
         assert each.hidden().shape == last.hidden().shape
@@ -140,7 +140,7 @@ def mixed_is_the_mixture_of_rows(on: Subject) -> None:
     """Assert that `RowLogits.mixed` is the weighted sum of the rows each time it is called."""
     (after,) = on.opened().extend_all(on.text(1, 2))
     weights = RowWeights([0.5, -1.0, 2.0, 0.0])
-    p = np.exp(after.at(np.arange(on.info.vocabulary)).astype(np.float64))
+    p = np.exp(after.log_probabilities(np.arange(on.info.vocabulary)).astype(np.float64))
     mixed, copied = after.mixed(weights.logs), after.copy()
     np.testing.assert_allclose(mixed, weights.weights @ p, atol=2e-6)
     assert mixed.dtype == np.float32

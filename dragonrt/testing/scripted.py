@@ -83,7 +83,7 @@ def _distribution(script: Script, side: Side, prefix_hash: int) -> NDArray[np.fl
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedSaid:
+class SimulatedPrediction:
     """The Prediction of a scripted model with one document; `hidden` is one number in -1 … 1."""
 
     p: NDArray[np.float32]
@@ -103,16 +103,16 @@ class SimulatedSaid:
 class SimulatedModel(Protocol):
     """The interface of one side's simulated model: a pure function from prefixes to predictions."""
 
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         """Return the prediction after the prefix of `step` tokens that has this hash."""
 
 
-def said_of(model: SimulatedModel, work: Work) -> list[Prediction]:
+def predictions_of(model: SimulatedModel, work: Work) -> list[Prediction]:
     """Return the model's predictions for `work`, a forward that a mode wants: one per prefix."""
     if work.span is None:
         return []
     hashes = extended(work.span.hashes, work.guess)
-    return [model.said(step, hashes[step]) for step in range(work.span.first, len(hashes))]
+    return [model.predict(step, hashes[step]) for step in range(work.span.first, len(hashes))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +123,12 @@ class ScriptedModel(SimulatedModel):
     script: Script
 
     @override
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         p = self.script.distribution(self.side, prefix_hash).astype(np.float32)
         hidden = np.array([(prefix_hash >> 32) / 2**31 - 1], dtype=np.float32)
         relevance = self.script.relevance(self.side, prefix_hash)
         kept = self.script.kept(self.side, prefix_hash)
-        return SimulatedSaid(p, relevance, hidden, kept)
+        return SimulatedPrediction(p, relevance, hidden, kept)
 
 
 class PrefixVerifier(TokenVerifier):
@@ -259,4 +259,4 @@ class SimulatedContext(BackendSession):
             return ForwardResult(work, seconds, error=error)
 
     def _value(self, work: Work) -> Any:
-        return work.postprocess(said_of(self._model, work))
+        return work.postprocess(predictions_of(self._model, work))

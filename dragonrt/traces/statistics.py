@@ -14,16 +14,16 @@ E = TypeVar("E", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class At(Generic[E]):
+class TimedEvent(Generic[E]):
     """An event, and the time of its record in seconds."""
 
     time_s: float
     event: E
 
 
-def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[At[E]]:
+def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[TimedEvent[E]]:
     """Select the events of one type from records; yield each in an At with its time."""
-    return (At(each.t, each.event) for each in records if isinstance(each.event, kind))
+    return (TimedEvent(each.t, each.event) for each in records if isinstance(each.event, kind))
 
 
 def split(records: Iterable[Record]) -> tuple[list[list[Record]], list[Record]]:

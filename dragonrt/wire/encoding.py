@@ -161,13 +161,13 @@ LONGEST_ARRAY = 512  # limits the allocation by nested array headers
 _BY_CODE: dict[int, type[Message]] = {}
 
 
-def add(kind: type[Message]) -> None:
+def register(kind: type[Message]) -> None:
     """Register a message type under its TYPE, so that `decode` can return such messages."""
     _BY_CODE[kind.TYPE] = kind
 
 
 for _each in (*CONNECTION_MESSAGES, *SESSION_MESSAGES):
-    add(_each)
+    register(_each)
 
 
 def encode(message: Message) -> bytes:

@@ -19,7 +19,7 @@ from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import Coupled
 from dragonrt.service.cloud_process import cloud_process
-from dragonrt.service.comparison import LEADERLESS, SYNCHRONOUS, Given, Method
+from dragonrt.service.comparison import LEADERLESS, SYNCHRONOUS, MeasuredAnswer, Method
 from dragonrt.side import SIDES, Side
 from dragonrt.traces.events import SideReady
 from dragonrt.traces.file import read_trace
@@ -30,7 +30,7 @@ from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, estimate
 from scripts.lab.model_sides import LoadedSide, document_reader, run
 
-Ask = Callable[[int, Method, Sequence[Question]], list[Given]]
+Ask = Callable[[int, Method, Sequence[Question]], list[MeasuredAnswer]]
 """Asks at a latency one way in ms."""
 ONE_PROCESS, STORED = "one process", "2GB"
 ONE_WAY_MS, FIRST_MS, TOKENS = (0, 100, 300), 50, 20
@@ -120,7 +120,7 @@ def _first_tokens(where: Path, model: str, asked: Sequence[Question], kv: str) -
         yield row | {part: each.to_json() for part, each in medians.items()}
 
 
-def _parts(given: Given, cloud: SideReady, search_s: float) -> dict[str, float]:
+def _parts(given: MeasuredAnswer, cloud: SideReady, search_s: float) -> dict[str, float]:
     """Return the seconds of a first token and of its parts, on the side that is ready last."""
     (own,) = (r.event for r in given.answer.records if isinstance(r.event, SideReady))
     sides = (own, 0.0), (cloud, given.answer.rtt_s)
@@ -145,8 +145,8 @@ def _pair(where: Path, model: str, kv: str, *options: str) -> Iterator[tuple[Loa
     with cloud_process(*options, f"--kv-cache={kv}", model=model) as process:
         port = process.wait_ready()
 
-        def ask(latency_ms: int, method: Method, asked: Sequence[Question]) -> list[Given]:
-            async def answers() -> list[Given]:
+        def ask(latency_ms: int, method: Method, asked: Sequence[Question]) -> list[MeasuredAnswer]:
+            async def answers() -> list[MeasuredAnswer]:
                 link = emulated(LinkProfile(latency_s=latency_ms / 1e3))
                 async with device.connected(port, link) as arena:
                     return [await arena.ask(each, method.settings(WAITS)) for each in asked]

@@ -98,8 +98,8 @@ def _readers(
     stored: list[Document] = [model.document_kv(text(DOCUMENT_TOKENS)) for _ in range(documents)]
     weighing = Weighing(chance.normal(size=documents))
     capacity = PROMPT_TOKENS + max(tokens, FEWEST_TOKENS) + 1
-    rows = (model.rows(stored, capacity) for _ in range(count))
-    return [PrefixCache.behind(row, text(PROMPT_TOKENS), start_hash(0), weighing) for row in rows]
+    rows, start = (model.rows(stored, capacity) for _ in range(count)), start_hash(0)
+    return [PrefixCache.with_prompt_read(row, text(PROMPT_TOKENS), start, weighing) for row in rows]
 
 
 async def _measured(

@@ -39,7 +39,7 @@ from scripts.bench.isolated_answers import (
 )
 from scripts.bench.question_sets import NOTES, PLACES, KnownQuestion, World, chosen, worlds
 from scripts.bench.split_qa.score import HOMES, MEASURES
-from scripts.lab.arena import Given
+from scripts.lab.arena import MeasuredAnswer
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Interval, Row, distinct, grouped, having, paired, ratio
 from scripts.lab.model_sides import LoadedSide, environment, run
@@ -308,7 +308,7 @@ def _pair(
         loaded = LoadedSide.opened(own, answers.model)
         port = cloud.wait_ready()
 
-        async def ask(level: Disclosure) -> list[Given]:
+        async def ask(level: Disclosure) -> list[MeasuredAnswer]:
             async with loaded.connected(port) as arena:
                 return await arena.ask_each(prompts, question, DragonSettings(disclose=level))
 

@@ -34,7 +34,7 @@ from dragonrt.node.process.composition import complete_library, load_model
 from dragonrt.service.cloud_process import cloud_process, listening_process
 from dragonrt.side import SIDES
 from dragonrt.testing.pair import SimulatedSide
-from dragonrt.testing.scripted import Script, SimulatedModel, SimulatedSaid
+from dragonrt.testing.scripted import Script, SimulatedModel, SimulatedPrediction
 from scripts.lab.arena import Arena, RealArena, emulated
 from scripts.lab.harness import benchmark, interval, progress
 from scripts.lab.intervals import Row, estimate
@@ -201,7 +201,7 @@ class Constant(SimulatedModel):
     prediction: Prediction
 
     @override
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         return self.prediction
 
 
@@ -209,7 +209,7 @@ def modelless(vocabulary: int, relevance: float = 0.0) -> SimulatedSide:
     """Return a device without a model; the larger `relevance`, the more drafts it rejects."""
     p = np.full(vocabulary, (1 - OWN_SHARE) / vocabulary, np.float32)
     p[OWN_TOKEN] += OWN_SHARE
-    said = SimulatedSaid(p, relevance, np.zeros(1, np.float32))
+    said = SimulatedPrediction(p, relevance, np.zeros(1, np.float32))
     return SimulatedSide(
         side="device",
         script=lambda _: Script(1, vocabulary=vocabulary),

@@ -7,7 +7,7 @@ from cyclopts import App
 
 from dragonrt.cli import run, set_up_logging
 from dragonrt.cli.console import output
-from dragonrt.cli.loading import counting
+from dragonrt.cli.loading import showing_progress
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.modes import MODES
@@ -34,7 +34,7 @@ def simulate(
     if mode != ALL and mode not in MODES:
         raise DragonError(f"unknown mode {mode!r}: choose one of {ALL}, {', '.join(MODES)}")
     started, only = time.perf_counter(), None if mode == ALL else mode
-    with counting("runs") as progress:
+    with showing_progress("runs") as progress:
         outcomes = explore_many(runs, seed, only, lambda done: progress(done, runs))
     _report(outcomes, only, time.perf_counter() - started)
 

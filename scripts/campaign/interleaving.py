@@ -28,7 +28,7 @@ from dragonrt.modes.mode import (
 from dragonrt.modes.question import Question
 from dragonrt.node.answers.client_session import Answer
 from dragonrt.side import Side
-from dragonrt.testing.scripted import SimulatedModel, said_of, scripted_resources
+from dragonrt.testing.scripted import SimulatedModel, predictions_of, scripted_resources
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.fields import pack, unpack
@@ -166,7 +166,7 @@ class Interleaving:
         if work in machine.preempted and chance.random() < 0.5:
             effects = mode.handle(Preempted(work, STEP_S), self._now)
         else:
-            result = work.postprocess(said_of(machine.model, work))
+            result = work.postprocess(predictions_of(machine.model, work))
             effects = mode.handle(Computed(work, result, STEP_S), self._now)
         self._carry_out(machine, effects)
 

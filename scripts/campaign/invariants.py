@@ -227,12 +227,12 @@ def _check_rounds(scenario: Scenario, request: Request, device: Taking) -> None:
         if each.missing and settings.needs_all:
             raise ViolationError(f"round {each.round} was decided without {each.missing}")
         names = [name for name in members if name in each.weights]
-        if not settings.weighs:
+        if not settings.weighing_option:
             total = sum(members[name] for name in names)
             right = [members[name] / total for name in names]
         else:
-            prefix_hash = hashes[each.step]
-            right = softmax([models[name].said(each.step, prefix_hash).relevance for name in names])
+            place = each.step, hashes[each.step]
+            right = softmax([models[name].predict(*place).relevance for name in names])
         if not all(
             isclose(each.weights[name], weight) for name, weight in zip(names, right, strict=True)
         ):

@@ -29,7 +29,7 @@ from dragonrt.node.connections.addresses import Address, Identity
 from dragonrt.node.connections.admission import CloudLimits, serve
 from dragonrt.side import Side
 from dragonrt.testing.pair import SimulatedSide
-from dragonrt.testing.scripted import Script, SimulatedSaid
+from dragonrt.testing.scripted import Script, SimulatedPrediction
 from dragonrt.traces.file import Sink
 from dragonrt.wire import messages as wire
 from dragonrt.wire.encoding import FrameDecoder, decode
@@ -174,7 +174,7 @@ class Speaking(BackendSession):
         rest = max(0.0, 1 - sum(likely.values())) / (self.vocabulary - len(likely))
         p: NDArray[np.float32] = np.full(self.vocabulary, rest, np.float32)
         p[list(likely)] = list(likely.values())
-        return SimulatedSaid(p, relevance, np.zeros(1, np.float32))
+        return SimulatedPrediction(p, relevance, np.zeros(1, np.float32))
 
 
 def speaking(side: Side, says: Says, size: int, seconds: float, *sinks: Sink) -> SimulatedSide:

@@ -103,7 +103,7 @@ def _held_s(scenario: Scenario, request: Request) -> float:
     """
     beside = _beside(scenario, request)
     messages = sum(pace(each.settings).messages for each in beside)
-    tick_s = max(each.settings.cadence[0] for each in beside)
+    tick_s = max(each.settings.constant_rate[0] for each in beside)
     frames = 2 + messages * _message_bits(scenario) // (8 * PACED)
     return 2 * tick_s * frames
 

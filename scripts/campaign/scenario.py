@@ -92,7 +92,7 @@ class Scenario:
         plain = cls.draw_plain(seed, mode)
         chance = random.Random(f"more {plain.mode} {seed}")
         slow = plain.schedules[0][0].bandwidth == min(filter(None, BANDWIDTHS))
-        slow |= any(each.settings.cadence[0] for each in plain.requests)
+        slow |= any(each.settings.constant_rate[0] for each in plain.requests)
         vocabulary = chance.choice([each for each in VOCABULARIES if each <= SMALL or not slow])
         requests = tuple(_widened(chance, each, vocabulary) for each in plain.requests)
         documents = chance.random() < 0.8
@@ -158,7 +158,7 @@ class Scenario:
         question, models = request.question, list(self.models(request).values())[:2]
         text = TokenPrefix(start_hash(question.seed))
         while len(text) < question.max_tokens:
-            said = [model.said(len(text), text.hash).p for model in models]
+            said = [model.predict(len(text), text.hash).p for model in models]
             law = sampled(question.sampler, (said[0] + said[1]) / 2)
             text.append(raced(question.seed, len(text), law))
 

@@ -30,7 +30,7 @@ from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process.local_side import LocalSide
 from dragonrt.node.process.programs import Device, counterpart
 from dragonrt.service.chat import Chat
-from dragonrt.service.comparison import Given as Given
+from dragonrt.service.comparison import MeasuredAnswer as MeasuredAnswer
 from dragonrt.side import Side
 from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, SimulatedSide, linked_device
@@ -39,7 +39,7 @@ from dragonrt.testing.scripted import (
     ScriptedModel,
     SimulatedContext,
     SimulatedModel,
-    SimulatedSaid,
+    SimulatedPrediction,
 )
 from dragonrt.traces.file import Sink
 
@@ -52,13 +52,13 @@ class Arena:
     connectors: Mapping[str, Connector]
     rate: Callable[[float], float] | None = None
 
-    async def ask(self, question: Question, settings: Settings, **trained: Any) -> Given:
+    async def ask(self, question: Question, settings: Settings, **trained: Any) -> MeasuredAnswer:
         """Return the answer; `trained` replaces fields of the Resources, such as trained heads.
 
         Raises DragonError if this side cannot answer.
         """
         resources = self.resources(settings, **trained)
-        return Given(
+        return MeasuredAnswer(
             await ClientSession(self.side, self.connectors, question, settings, resources).ask()
         )
 
@@ -78,14 +78,14 @@ class RealArena(Arena):
 
     async def ask_each(
         self, prompts: Sequence[str], question: Question, settings: Settings
-    ) -> list[Given]:
+    ) -> list[MeasuredAnswer]:
         """Return an answer to each prompt, one after another, each without history or parts."""
         question = replace(question, parts="off")
         answers = []
         for prompt in prompts:
             device = Device(self.side, self.connectors, settings, self.resources(settings))
             reply = await Chat(device, question, question.seed, ()).ask(prompt)
-            answers.append(Given(reply.decoded))
+            answers.append(MeasuredAnswer(reply.decoded))
         return answers
 
 
@@ -134,7 +134,7 @@ class AcceptanceModel(SimulatedModel):
     accepted: tuple[bool, ...]
 
     @override
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         target = prefix_hash % VOCABULARY
         p = np.zeros(VOCABULARY, dtype=np.float32)
         if self.accepted[step]:
@@ -142,7 +142,7 @@ class AcceptanceModel(SimulatedModel):
         else:
             p[target] = 0.4
             p[(target + (1 if self.side == "device" else 2)) % VOCABULARY] = 0.6
-        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
+        return SimulatedPrediction(p, 0.0, np.zeros(1, dtype=np.float32))
 
 
 JITTER_PERIOD_S = 20 * math.pi
@@ -221,10 +221,10 @@ def played(
     link: LinkProfile | None = None,
     link_seed: int = 0,
     start_s: float = 0.0,
-) -> Given:
+) -> MeasuredAnswer:
     """Return an answer in virtual time, asked `start_s` seconds after the sides were connected."""
 
-    async def answer() -> Given:
+    async def answer() -> MeasuredAnswer:
         async with linked(device, clouds, link, link_seed) as arena:
             await asyncio.sleep(start_s)
             return await arena.ask(question, settings)
@@ -232,7 +232,9 @@ def played(
     return loop.run(answer())
 
 
-def replayed(acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int) -> Given:
+def replayed(
+    acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_ahead: int
+) -> MeasuredAnswer:
     """Return an answer with a token per entry of `acceptances`, in mode `dragon` without follow."""
     script = Script(0, vocabulary=VOCABULARY)
     accepted = {"device": acceptances.device, "cloud": acceptances.cloud}
@@ -241,10 +243,7 @@ def replayed(acceptances: Acceptances, aggregator: Aggregator, pace: Pace, run_a
         DragonSettings(aggregator=aggregator, codec="topp:1", run_ahead=run_ahead, follow=False),
         *(
             scripted(
-                side,
-                script,
-                forward_s,
-                make_model=lambda side, _: AcceptanceModel(side, accepted[side]),
+                side, script, forward_s, make_model=lambda at, _: AcceptanceModel(at, accepted[at])
             )
             for side, forward_s in pace.forward_s.items()
         ),

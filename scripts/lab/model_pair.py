@@ -46,7 +46,7 @@ class AnswerReader:
     def __init__(self, model: LanguageModel, prompt: Sequence[int], max_tokens: int) -> None:
         """`max_tokens` is the number of an answer's tokens to make room for at first."""
         rows = model.rows([model.document_kv([])], len(prompt) + max_tokens)
-        self._reader = PrefixCache.behind(rows, prompt, _START)
+        self._reader = PrefixCache.with_prompt_read(rows, prompt, _START)
 
     def after(self, answer: Sequence[int], first: int) -> list[Mixture]:
         """Return the predictions after each prefix of `answer` with `first` tokens or more."""

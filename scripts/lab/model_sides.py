@@ -124,7 +124,7 @@ def document_reader(side: "LoadedSide", question: Question) -> PrefixCache:
     stored = [library.document_kv(hit.chunk) for hit in hits]
     rows = model.rows(stored, len(prompt) + question.max_tokens)
     weights = weighing(model, question, hits, library.embedder, side.settings.side)
-    return PrefixCache.behind(rows, prompt, start_hash(question.seed), weights)
+    return PrefixCache.with_prompt_read(rows, prompt, start_hash(question.seed), weights)
 
 
 def document_side(loaded: "LoadedSide", forward_s: float) -> ReadingSide:
@@ -136,7 +136,7 @@ def document_side(loaded: "LoadedSide", forward_s: float) -> ReadingSide:
 def text_reader(model: LanguageModel, prompt: Sequence[int], seed: int, kind: type[R]) -> R:
     """Return a cache, of class `kind`, that continues a prompt without documents, for `seed`."""
     rows = model.rows([model.document_kv(())], 2 * len(prompt))
-    return kind.behind(rows, prompt, start_hash(seed))
+    return kind.with_prompt_read(rows, prompt, start_hash(seed))
 
 
 def text_side(

@@ -7,7 +7,7 @@ from cyclopts import App, Parameter
 
 from dragonrt.cli import run, set_up_logging
 from dragonrt.cli.console import output
-from dragonrt.cli.loading import counting
+from dragonrt.cli.loading import showing_progress
 from dragonrt.cli.options import option
 from dragonrt.errors import DragonError
 from dragonrt.node.connections.addresses import host_and_port
@@ -114,7 +114,7 @@ def figure(
             address,
         )
         by_model = name in figures.BY_MODEL
-        with counting(name) as progress:
+        with showing_progress(name) as progress:
             framework.run_experiment(chosen, settings, progress, by_model=by_model)
     for path in (files.rows, files.record, *files.pictures):
         output.print(str(path), markup=False, soft_wrap=True)

@@ -28,7 +28,7 @@ from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import CoupledSpeculation, SpeculativeRule, VerifyResult
 from dragonrt.sampling.samplers import Sampler
-from scripts.lab.arena import Given, played, streamed_s
+from scripts.lab.arena import MeasuredAnswer, played, streamed_s
 from scripts.lab.intervals import Row
 from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.model_sides import text_side
@@ -203,7 +203,7 @@ class RecalledAnswers:
         self._device = text_side("device", pair.draft, *same)
         self._cloud = text_side("cloud", pair.target, *same)
 
-    def answer(self, settings: SpeculativeSettings, pace: BlockPace) -> Given:
+    def answer(self, settings: SpeculativeSettings, pace: BlockPace) -> MeasuredAnswer:
         """Return an answer by speculative decoding; a controller sees the link's true rate."""
         device = replace(self._device, decode_s=pace.draft_s)
         cloud = replace(self._cloud, decode_s=pace.target_s)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from dragonrt.cli.loading import counting
+from dragonrt.cli.loading import showing_progress
 
 _SAVE_EVERY = 300.0  # seconds
 _LARGEST_GRADIENT = 1.0
@@ -55,7 +55,7 @@ def run(
         for parameter, value in zip(trained, saved["parameters"], strict=True):
             parameter.data.copy_(value)
     saved_at = time.monotonic()
-    with counting("training") as show, state.with_suffix(".log.jsonl").open("a") as log:
+    with showing_progress("training") as show, state.with_suffix(".log.jsonl").open("a") as log:
         for step, batch in islice(enumerate(batches), done, steps):
             for group in optimizer.param_groups:
                 group["lr"] = rate * rate_at(step, steps)

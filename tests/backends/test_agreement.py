@@ -108,22 +108,22 @@ def test_rows_that_all_lost_weigh_as_before() -> None:
 def test_a_row_disagrees_with_a_name_if_it_is_sure_of_another() -> None:
     rows = logits([[0.001, 0.599, 0.4], [0.001, 0.4995, 0.4995], [0.2, 0.8, 1e-9]])
     by = Agreement(lambda tokens: [" Kim", " at", "1"][tokens[0]], 3)
-    assert by.judged(BEFORE, 0, rows)[:2] == (NAME, 0b001)
-    assert by.judged(BEFORE, 1, rows) == BEFORE
-    assert by.judged(BEFORE, 2, rows)[:2] == (NUMBER, 0b100)
-    assert by.judged(ValueState(NUMBER, 0b100), 0, rows)[:2] == (GAP, 0b111)
+    assert by.state_with_rows(BEFORE, 0, rows)[:2] == (NAME, 0b001)
+    assert by.state_with_rows(BEFORE, 1, rows) == BEFORE
+    assert by.state_with_rows(BEFORE, 2, rows)[:2] == (NUMBER, 0b100)
+    assert by.state_with_rows(ValueState(NUMBER, 0b100), 0, rows)[:2] == (GAP, 0b111)
 
 
 def test_what_a_row_gave_a_value_counts_together() -> None:
     """A row that is not sure gives each of its tokens more than the least."""
     rows = logits([[0.9, 0.1, 0.0], [0.03, 0.0, 0.97]])
     by = Agreement(lambda tokens: ["1", " pounds", "."][tokens[0]], 3)
-    once = by.judged(BEFORE, 0, rows)
+    once = by.state_with_rows(BEFORE, 0, rows)
     assert once[:2] == (NUMBER, 0)
-    again = by.judged(once, 0, rows)
+    again = by.state_with_rows(once, 0, rows)
     assert again[:2] == (NUMBER, 0b10)
     assert again.given == pytest.approx(2 * np.log([0.9, 0.03]), abs=1e-5)
-    assert by.judged(again, 1, rows) == again._replace(phase=GAP + 1)
+    assert by.state_with_rows(again, 1, rows) == again._replace(phase=GAP + 1)
 
 
 # Whole texts.

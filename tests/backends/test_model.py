@@ -171,11 +171,12 @@ def test_the_kv_of_a_document_is_that_of_all_its_tokens(
     document, line = list(range(20, 29)), [30, 31]
     for each in (llama, model):
         every = np.arange(each.vocabulary)
-        whole = each.rows([each.document_kv(())]).extend([*document, *line]).at(every)
+        full = each.rows([each.document_kv(())]).extend([*document, *line]).log_probabilities(every)
         for made in (each.document_kv(document), run_alone(partial(each.prefill, document))):
             stored = each.backend.load(made.dump())
             assert made.length == stored.length == len(document)
-            np.testing.assert_allclose(each.rows([stored]).extend(line).at(every), whole, atol=0.02)
+            again = each.rows([stored]).extend(line).log_probabilities(every)
+            np.testing.assert_allclose(again, full, atol=0.02)
 
 
 def test_no_forward_of_many_rows_takes_more_memory_than_of_few(

@@ -23,8 +23,8 @@ DOCUMENTS = ("The button is green.", "The light is on the left.")
 
 
 def fresh(model: LanguageModel, weighing: Weighing | None = None) -> PrefixCache:
-    documents = [model.document_kv(model.encode(text)) for text in DOCUMENTS]
-    return PrefixCache.behind(model.rows(documents, 64), model.encode(PROMPT), START, weighing)
+    rows = model.rows([model.document_kv(model.encode(text)) for text in DOCUMENTS], 64)
+    return PrefixCache.with_prompt_read(rows, model.encode(PROMPT), START, weighing)
 
 
 def named(tokens: list[int]) -> list[int]:
@@ -63,7 +63,7 @@ def test_only_what_changed_is_fed_and_the_bits_stay(
         ([90], 1, 1),
         ([90, 5, 6], 2, 2),
     ):
-        assert len(text) - one.kept(named(text), first) == news
+        assert len(text) - one.reusable_tokens(named(text), first) == news
         said = read(one, text, first)
         assert fed[-1] == news
         for mixture, expected in zip(said, read(fresh(model), text, first), strict=True):

@@ -16,7 +16,7 @@ from dragonrt.cli.options import (
     given,
     option,
 )
-from dragonrt.modes import MODES, composed
+from dragonrt.modes import MODES, question_and_settings
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.settings import SpeculativeSettings
@@ -188,7 +188,7 @@ def test_all_sources_share_one_check(
 
 def test_without_options_the_settings_have_their_own_defaults() -> None:
     for name, mode in MODES.items():
-        assert composed(name, given(AnswerOptions())) == (Question(), mode.settings())
+        assert question_and_settings(name, given(AnswerOptions())) == (Question(), mode.settings())
     assert Question().sampler.temperature == 0
 
 
@@ -202,11 +202,11 @@ def test_every_setting_of_every_mode_is_an_option() -> None:
 
 
 def test_the_options_shape_question_and_settings() -> None:
-    question, how = composed("speculative", {"temperature": 0.5, "top_k": 3, "pipelined": False})
+    values = {"temperature": 0.5, "top_k": 3, "pipelined": False}
+    question, how = question_and_settings("speculative", values)
     assert (question.sampler.temperature, question.sampler.top_k) == (0.5, 3)
-    assert how == SpeculativeSettings(pipelined=False)
     assert isinstance(how, SpeculativeSettings)
-    assert (how.length, how.outstanding) == (8, 1)
+    assert (how, how.length, how.outstanding) == (SpeculativeSettings(pipelined=False), 8, 1)
 
 
 def test_the_help_says_that_the_text_is_approximate(run: Run) -> None:

@@ -89,23 +89,23 @@ def test_an_offline_profile_is_moved_to_the_end_of_what_was_read() -> None:
     lengths = list(range(100, 900, 7))
     offline = DecodeProfile.fit(lengths, [0.002 + 3e-6 * t for t in lengths])
     assert (offline.predict(100), offline.k_c) == pytest.approx((0.0023, 0.002))
-    in_an_answer = offline.behind(250)
+    in_an_answer = offline.after_context(250)
     assert in_an_answer.predict(0) == pytest.approx(offline.predict(250))
     assert in_an_answer.predict(40) == pytest.approx(offline.predict(290))
 
 
 def test_the_first_forwards_set_the_intercept_for_good() -> None:
-    slope = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.01).behind(0)
+    slope = DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.01).after_context(0)
     estimates = Estimates()
-    estimates.profiled("device", slope)  # nothing is known of the cloud
+    estimates.set_profile("device", slope)  # nothing is known of the cloud
     sides: tuple[Side, ...] = ("device", "cloud")
     for side in sides:
         for step, seconds in enumerate((0.03, 0.02, 0.04), start=1):
-            estimates.decoded(side, step, seconds)
+            estimates.add_sample(side, step, seconds)
         profile = estimates.profile(side)
         assert profile is not None
         assert profile.predict(4) == pytest.approx(0.03)
-        estimates.decoded(side, 4, 0.05)
+        estimates.add_sample(side, 4, 0.05)
         assert profile.k_c == pytest.approx(0.03)
         assert 0.03 < profile.predict(5) < 0.05
 
@@ -117,13 +117,13 @@ def test_estimates_follow_what_is_decoded() -> None:
         return known.for_scheduling(step, rtt_s, rates)  # type: ignore[arg-type]
 
     assert estimated(5).decode_s == {"device": 0.0, "cloud": 0.0}
-    known.profiled("device", DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.02))
+    known.set_profile("device", DecodeProfile(k_a=0.0, k_b=1.0, k_c=0.02))
     assert estimated(5).decode_s == {"device": 0.02, "cloud": 0.02}
-    known.decoded("cloud", 0, 0.0)  # it needed no forward
+    known.add_sample("cloud", 0, 0.0)  # it needed no forward
     assert known.profile("cloud") is None
-    known.decoded("cloud", 1, 0.05)  # the first measurement stands for a missing profile
+    known.add_sample("cloud", 1, 0.05)  # the first measurement stands for a missing profile
     assert estimated(5) == Estimate({"device": 0.02, "cloud": 0.05}, rates, 0.3)  # type: ignore[arg-type]
-    known.decoded("device", 99, 0.03)
+    known.add_sample("device", 99, 0.03)
     assert estimated(99).decode_s["device"] == pytest.approx(0.03)
 
 

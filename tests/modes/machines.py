@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from dragonrt.modes.mode import Computed, Effects, Joined, Mode, Prepared, Received, Work
-from dragonrt.testing.scripted import SimulatedModel, said_of
+from dragonrt.testing.scripted import SimulatedModel, predictions_of
 from dragonrt.wire.messages import SessionMessage
 
 E = TypeVar("E")
@@ -23,13 +23,13 @@ def work_off(mode: Mode, model: SimulatedModel, now: float = 0.0) -> Effects:
     """All that the mode wants, one after the other, and all that it led to."""
     everything = Effects()
     while (work := mode.wanted()) is not None:
-        effects = mode.handle(Computed(work, work.postprocess(said_of(model, work)), 0.01), now)
-        everything.events += effects.events
-        everything.send += effects.send
-        everything.leave += effects.leave
-        everything.preempt |= effects.preempt
-        everything.finished = everything.finished or effects.finished
-        everything.failed = everything.failed or effects.failed
+        news = mode.handle(Computed(work, work.postprocess(predictions_of(model, work)), 0.01), now)
+        everything.events += news.events
+        everything.send += news.send
+        everything.leave += news.leave
+        everything.preempt |= news.preempt
+        everything.finished = everything.finished or news.finished
+        everything.failed = everything.failed or news.failed
     return everything
 
 

@@ -29,7 +29,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.machine import SpeculativeDrafting
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import Script, ScriptedModel, said_of
+from dragonrt.testing.scripted import Script, ScriptedModel, predictions_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire.reasons import End, Reason
@@ -57,7 +57,7 @@ def drafter(
 
 def read(mode: BlockDrafter, work: Work, now: float = 0.0) -> Effects:
     """What a forward of 10 ms gives."""
-    return mode.handle(Computed(work, work.postprocess(said_of(MODEL, work)), 0.01), now)
+    return mode.handle(Computed(work, work.postprocess(predictions_of(MODEL, work)), 0.01), now)
 
 
 def draft(mode: BlockDrafter, blocks: int = 1, now: float = 0.0) -> list[Block]:

@@ -25,7 +25,7 @@ from dragonrt.modes.mode import Effects, Finish, Joined, ModeError, Prepared, Re
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, SimulatedSaid
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, SimulatedPrediction
 from dragonrt.traces import events
 from dragonrt.wire import messages as wire
 from dragonrt.wire.fields import MAX_UPLOAD
@@ -67,7 +67,7 @@ def upload(name: str, one: Any, block: Block, settings: Any = SETTINGS) -> Uploa
     """What that worker says of a block."""
     judging = FederatedJudging(QUESTION, settings, RESOURCES)
     steps = range(block.step, block.step + block.count + 1)
-    said = [MODELS[name].said(step, one._prefix.hashes[step]) for step in steps]
+    said = [MODELS[name].predict(step, one._prefix.hashes[step]) for step in steps]
     answer = judging.answer(judging.read(block), said)
     return Upload(block.session, block.round, answer.relevance, 500, answer.payloads)
 
@@ -88,8 +88,8 @@ def test_a_drafted_stop_token_ends_block_and_answer() -> None:
     sure[2] = 1
 
     class Sure:
-        def said(self, step: int, prefix_hash: int) -> SimulatedSaid:
-            return SimulatedSaid(sure, 0.0, np.zeros(1, np.float32))
+        def predict(self, step: int, prefix_hash: int) -> SimulatedPrediction:
+            return SimulatedPrediction(sure, 0.0, np.zeros(1, np.float32))
 
     settings = replace(SETTINGS, codec="topk:6:renorm")
     question = replace(QUESTION, stop_tokens=(2,), sampler=Sampler(0.0))
@@ -98,7 +98,7 @@ def test_a_drafted_stop_token_ends_block_and_answer() -> None:
     assert {block.count for block in sent.values()} == {1}
     judging = FederatedJudging(question, settings, RESOURCES)
     for name, block in sent.items():
-        uploads = judging.answer(judging.read(block), [Sure().said(0, 0)] * 2)
+        uploads = judging.answer(judging.read(block), [Sure().predict(0, 0)] * 2)
         one.handle(Received(name, Upload(block.session, 1, 0.0, 0, uploads.payloads)), 0.0)
     effects = work_off(one, Sure())
     assert (list(one.decided), effects.finished) == ([2], Finish.STOP)
@@ -164,7 +164,7 @@ def test_uploads_are_bounded_by_their_codec_and_by_their_message() -> None:
     big = 2**17
     settings = FederatedSettings(codec="dense:fp32")
     judging = FederatedJudging(QUESTION, settings, FederatedResources(vocabulary=big))
-    flat = SimulatedSaid(np.full(big, 1 / big, np.float32), 0.0, np.zeros(1, np.float32))
+    flat = SimulatedPrediction(np.full(big, 1 / big, np.float32), 0.0, np.zeros(1, np.float32))
     fits = judging.answer(ReadBlock(0, [1] * 4, None), [flat] * 5)
     assert sum(map(len, fits.payloads)) <= MAX_UPLOAD
     with pytest.raises(ModeError):
@@ -224,7 +224,7 @@ def test_a_judging_uploads_the_models_own_distributions() -> None:
     question = replace(QUESTION, sampler=Sampler(0.0))
     p = np.array([0.5, 0.3, 0.1, 0.05, 0.03, 0.02], np.float32)
     judging = FederatedJudging(question, FederatedSettings(codec="dense:fp32"), RESOURCES)
-    said = SimulatedSaid(p, 1.5, np.zeros(1, np.float32))
+    said = SimulatedPrediction(p, 1.5, np.zeros(1, np.float32))
     found = judging.answer(ReadBlock(0, [], None), [said])
     assert isinstance(found, Uploads)
     assert found.relevance == 1.5

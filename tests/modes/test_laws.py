@@ -25,7 +25,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.settings import Settings
 from dragonrt.modes.speculative.settings import SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import SimulatedSaid, scripted_resources
+from dragonrt.testing.scripted import SimulatedPrediction, scripted_resources
 from tests.modes.machines import answer
 
 V = 3
@@ -55,9 +55,9 @@ class TableModel:
             self.last.update(longer)
             texts = [text for text, _ in longer]
 
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         p = self.table[self.last[prefix_hash]].astype(np.float32)
-        return SimulatedSaid(p, 0.0, np.zeros(1, np.float32))
+        return SimulatedPrediction(p, 0.0, np.zeros(1, np.float32))
 
 
 class Confident:

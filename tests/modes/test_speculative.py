@@ -19,7 +19,7 @@ from dragonrt.modes.question import Question
 from dragonrt.modes.speculative.machine import SpeculativeDrafting, SpeculativeJudging
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedPrediction
 from dragonrt.wire.fields import MAX_PAYLOAD
 
 V = 40
@@ -41,11 +41,11 @@ def drafting(
     return SpeculativeDrafting(question, settings, resources)
 
 
-def said(p: NDArray[np.float32]) -> list[SimulatedSaid]:
-    return [SimulatedSaid(p, 0.0, np.zeros(1, np.float32))]
+def said(p: NDArray[np.float32]) -> list[SimulatedPrediction]:
+    return [SimulatedPrediction(p, 0.0, np.zeros(1, np.float32))]
 
 
-def after(line: TokenPrefix) -> list[SimulatedSaid]:
+def after(line: TokenPrefix) -> list[SimulatedPrediction]:
     """What the draft model says after the line: a function of it alone."""
     return said(SAYS[line.hash % len(SAYS)])
 
@@ -161,7 +161,7 @@ def test_a_right_guess_keeps_the_blocks_under_way() -> None:
     assert not advance.cut
     assert one.decided == 4
     assert one.prefix.tokens == line
-    assert [each.stands for each in advance.decided] == [True, True, True, None]
+    assert [each.accepted for each in advance.decided] == [True, True, True, None]
 
 
 @pytest.mark.parametrize("accepted", [0, 2, 3])
@@ -172,7 +172,7 @@ def test_a_wrong_guess_or_a_refused_token_cuts_the_line(accepted: int) -> None:
     assert advance.cut
     assert one.prefix.tokens == [*old[:accepted], token]
     assert one.decided == len(one.prefix) == accepted + 1
-    assert advance.decided[-1].stands is (None if accepted == 3 else False)
+    assert advance.decided[-1].accepted is (None if accepted == 3 else False)
     with pytest.raises(ModeError):
         one.take_verdict(0, 1)
 
@@ -188,7 +188,7 @@ def test_targets_that_were_drafted_keep_the_blocks_under_way() -> None:
     for token, stands in zip(line[:5], (True, True, True, None, True), strict=True):
         advance = target(one, token)
         assert not advance.cut
-        assert [(each.token, each.stands) for each in advance.decided] == [(token, stands)]
+        assert [(each.token, each.accepted) for each in advance.decided] == [(token, stands)]
     assert one.take_verdict(3, line[3]).decided == ()
     decided = one.take_verdict(3, 1).decided
     assert [each.token for each in decided] == [*line[5:7], 1]

@@ -20,7 +20,7 @@ from dragonrt.modes.sprinter import (
     SprinterSettings,
 )
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedPrediction
 from scripts.papers.sprinter.theory import KnownRates, Lockstep
 from scripts.papers.theory import expected_run_length, stopping_time
 
@@ -50,8 +50,8 @@ def resources(verifier: TokenVerifier) -> SprinterResources:
     return SprinterResources(vocabulary=V, verifier=verifier)
 
 
-def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> list[SimulatedSaid]:
-    return [SimulatedSaid(q.astype(np.float32), 0.0, p.astype(np.float32))]
+def said(p: NDArray[np.floating[Any]], q: NDArray[np.floating[Any]]) -> list[SimulatedPrediction]:
+    return [SimulatedPrediction(q.astype(np.float32), 0.0, p.astype(np.float32))]
 
 
 def draft(one: SprinterDrafting) -> Any:
@@ -95,18 +95,18 @@ def test_a_block_carries_the_run_and_one_token_to_verify() -> None:
     for _ in range(2):
         passed = draft(one)
         assert passed.block is None
-        assert [each.stands for each in passed.decided] == [True]
+        assert [each.accepted for each in passed.decided] == [True]
     block = draft(one).block
     assert not one.ready
     assert (block.step, block.count, one.decided) == (2, 1, 2)
     assert list(block.decided) == one.prefix.tokens[:2]
     advance = one.take_verdict(1, one.prefix.tokens[2])
-    assert (one.decided, advance.decided[0].stands) == (3, True)
+    assert (one.decided, advance.decided[0].accepted) == (3, True)
     for _ in range(2):
         draft(one)
     assert len(draft(one).block.decided) == 2, "the cloud knows what is before"
     token = (one.prefix.tokens[5] + 1) % V
-    assert one.take_verdict(0, token).decided[0].stands is False
+    assert one.take_verdict(0, token).decided[0].accepted is False
     assert one.prefix.tokens[5] == token
 
 

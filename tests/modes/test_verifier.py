@@ -29,7 +29,7 @@ from dragonrt.modes.speculative.machine import SpeculativeJudging
 from dragonrt.modes.speculative.settings import SpeculativeResources, SpeculativeSettings
 from dragonrt.modes.verifier import INBOX, MAX_OUTSTANDING, BlockVerifier
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import Script, ScriptedModel, said_of
+from dragonrt.testing.scripted import Script, ScriptedModel, predictions_of
 from dragonrt.timeouts import USUAL
 from dragonrt.traces import events
 from dragonrt.wire.reasons import End, Reason
@@ -84,7 +84,7 @@ def test_a_good_block_is_read_then_verified_in_one_forward() -> None:
     verifies = wanted(mode)
     assert verifies.span is not None
     assert (verifies.span.tokens, verifies.span.first) == ([5, 7], 0)
-    said = [MODEL.said(step, verifies.span.hashes[step]) for step in range(3)]
+    said = [MODEL.predict(step, verifies.span.hashes[step]) for step in range(3)]
     effects = mode.handle(Computed(verifies, verifies.postprocess(said), 0.02), 2.0)
     (verdict,) = verdicts(effects)
     assert (verdict.session, verdict.round, verdict.verify_us) == (4, 1, 20000)
@@ -202,7 +202,7 @@ def test_a_dropped_block_makes_room_for_the_next() -> None:
 
 
 def computed(mode: BlockVerifier, work: Work) -> Effects:
-    return mode.handle(Computed(work, work.postprocess(said_of(MODEL, work)), 0.02), 1.0)
+    return mode.handle(Computed(work, work.postprocess(predictions_of(MODEL, work)), 0.02), 1.0)
 
 
 def worked(mode: BlockVerifier) -> tuple[Work, Effects]:

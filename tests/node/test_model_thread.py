@@ -193,7 +193,7 @@ async def test_background_requests_yield_to_answers_and_run_when_idle(model: Lan
         session.close()
         made = await asyncio.wait_for(idle, 20)
         assert thread.forwards == [[ALONE], [300 - ALONE]], "in two pieces, from the beginning"
-        with thread.wanted():
+        with thread.preparing():
             ended = asyncio.ensure_future(thread.read_in_background(prefill))
             await settled(thread)
             ended.cancel()
@@ -282,7 +282,7 @@ async def test_the_first_and_the_last_of_open_answers_are_reported(model: Langua
     said: list[bool] = []
     async with running(model) as thread:
         thread.on_busy = said.append
-        with thread.wanted(), thread.wanted():
+        with thread.preparing(), thread.preparing():
             assert thread.busy
         assert not thread.busy
     assert said == [True, False]
@@ -385,7 +385,7 @@ async def test_chunks_are_kept_for_resuming_and_the_newest_answers(model: Langua
         async def read(question: Question) -> str:
             answer = await side.prepare(question, verifies=False, late=True)
             end(answer)
-            return answer.evidence
+            return answer.passages_hash
 
         before, *_ = [await read(question) for question in asked]
         assert len(side.pinned) == 64

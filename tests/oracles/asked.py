@@ -16,7 +16,7 @@ from tests.oracles.brute_force import DRAFT, Coded, drawn, sampled, uniform
 class Model(Protocol):
     """One side's model: its prediction after a prefix, as a pure function of the text."""
 
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         """Return what it says after the prefix of `step` tokens with that hash."""
 
 
@@ -57,15 +57,15 @@ class Asked:
     def p(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float32]:
         """Return what a model says after the first `step` tokens of a text, or after all."""
         step = len(text) if step is None else step
-        return self.models[name].said(step, text.hashes[step]).p
+        return self.models[name].predict(step, text.hashes[step]).p
 
     def kept(self, name: str, text: TokenPrefix) -> float:
         """Return the logarithm of the share of its weight that a side keeps (SPEC 5)."""
-        return self.models[name].said(len(text), text.hash).kept
+        return self.models[name].predict(len(text), text.hash).kept
 
     def weight(self, name: str, text: TokenPrefix) -> float:
         """Return what the sides' weights are the softmax of."""
-        return self.models[name].said(len(text), text.hash).relevance + self.kept(name, text)
+        return self.models[name].predict(len(text), text.hash).relevance + self.kept(name, text)
 
     def law(self, name: str, text: TokenPrefix, step: int | None = None) -> NDArray[np.float64]:
         """Return the same after the sampler."""

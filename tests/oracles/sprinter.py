@@ -16,7 +16,7 @@ def oracle(asked: Asked, settings: SprinterSettings) -> Decide:
 
     def decide(text: TokenPrefix) -> Sequence[int]:
         nonlocal run
-        step, said = len(text), asked.models["device"].said(len(text), text.hash)
+        step, said = len(text), asked.models["device"].predict(len(text), text.hash)
         q = coded(settings.codec, asked.law("device", text))
         token, run = asked.draws(step, q), run + 1
         if asked.course.alone(step):

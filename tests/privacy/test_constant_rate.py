@@ -55,7 +55,7 @@ def asked(
             taps[0].seen.clear()
             asking = (linked.asking(question, each).ask() for each in (settings, *beside))
             given, *_ = await asyncio.gather(*asking)
-            await linked.connector.settled()
+            await linked.connector.wait_ticks_over()
             await asyncio.sleep(0.0)
             found.extend(taps[0].seen)
         await serving.wait_idle()

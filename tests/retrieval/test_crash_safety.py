@@ -109,7 +109,7 @@ def test_a_kill_at_any_point_leaves_the_old_or_the_new_index(
     for copy in points.copies + [copy for copy in cut if copy is not None]:
         Index.update(copy, documents, embedder)
         assert answers(copy, embedder) == new
-        digests = set(Index.open(copy).store.ids())
+        digests = set(Index.open(copy).store.ids_by_digest())
         assert KvStore(copy, "model").stored() < digests, "KV of deleted chunks is deleted"
         left = {path.relative_to(copy).parts[0] for path in copy.rglob("*") if path.is_file()}
         left -= {"index.sqlite-wal", "index.sqlite-shm"}  # they go with the last reader

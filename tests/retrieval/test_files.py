@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from retrieval import Index, RetrievalError
-from retrieval.files import create, make_directory, network_drive, read_bytes, shown
+from retrieval.files import create, escaped, make_directory, network_drive, read_bytes
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_a_file_above_the_bound_is_refused(tmp_path: Path) -> None:
 
 def test_a_shown_name_is_printable_and_like_no_other() -> None:
     names = "a b", "a\u00a0b", "a\u202fb", "a\\u202fb", "\U000e0001", "日本", os.fsdecode(b"\xfc")
-    told = [shown(name) for name in names]
+    told = [escaped(name) for name in names]
     assert all(name.isprintable() for name in told)
     assert len(set(told)) == len(names)
     assert told[0] == "a b"

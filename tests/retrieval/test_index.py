@@ -64,8 +64,8 @@ def test_chunks_come_in_order_or_the_likeliest_first(shelf: Shelf) -> None:
     text = " ".join(each.text for each in store.chunks_of("old.txt"))
     assert text == (shelf.documents / "old.txt").read_text()
     assert store.chunks_of("other.txt") == []
-    ids = [*store.ids(likeliest=True).values()]
-    assert {*ids} == {*store.ids().values()}
+    ids = [*store.ids_by_digest(likeliest=True).values()]
+    assert {*ids} == {*store.ids_by_digest().values()}
     found = [store.chunks([each])[each].text.split()[0] for each in ids]
     assert [each for each in found if each.startswith(("new", "old"))] == (
         ["new0", "new4", "old0", "new8", "older0", "old4", "old8"]
@@ -84,7 +84,7 @@ def test_reading_all_chunks_takes_few_queries(
         return right(store, sql, *values)
 
     monkeypatch.setattr(SqliteStore, "run", run)
-    read, long = [*index.chunks()], [*index.longer(0)]
+    read, long = [*index.chunks()], [*index.longer_than(0)]
     assert len(read) == len(long) == len(index) > 25
     assert {each.text for each in read} == {each.text for each in long}
     assert len(queries) < 10
@@ -448,7 +448,7 @@ def test_patterns_are_those_of_gitignore(
 def test_kv_lives_as_long_as_its_chunk(shelf: Shelf) -> None:
     store = KvStore(shelf.where, "model")
     shelf.update()
-    ids = shelf.open().store.ids()
+    ids = shelf.open().store.ids_by_digest()
     for digest in ids:
         store.write(digest, {"keys": np.zeros(3, np.uint16)})
     museum = next(c for c in shelf.open().chunks() if c.source == "museum.md")

@@ -80,7 +80,7 @@ def test_both_stores_give_the_same_hits(
         os.utime(path, (1.7e9, 1.7e9))
     ours, theirs = both(tmp_path, documents, embedder, url)
     assert list(ours.chunks()) == list(theirs.chunks())
-    likeliest, in_postgres = ([*each.store.ids(likeliest=True)] for each in (ours, theirs))
+    likeliest, in_postgres = ([*one.store.ids_by_digest(likeliest=True)] for one in (ours, theirs))
     assert likeliest == in_postgres
     for question, search, within in product(QUESTIONS, get_args(Search), WITHIN):
         found = [

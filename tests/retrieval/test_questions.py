@@ -1,6 +1,6 @@
 import pytest
 
-from retrieval.questions import in_context, is_own, lacking, words_of
+from retrieval.questions import in_context, is_about_asker, missing_share, words_of
 
 SHIP, ADA = ("When does the Nora sail to Bergen?", "at 7:40"), ("Who is Ada?", "")
 
@@ -53,10 +53,10 @@ def test_a_question_is_searched_by_its_content_words(question: str, words: dict[
     ],
 )
 def test_a_text_lacks_names_and_numbers_and_no_other_word(question: str, share: float) -> None:
-    assert lacking(question, "arden.md Arden's boats: 9:40") == share
+    assert missing_share(question, "arden.md Arden's boats: 9:40") == share
 
 
 @pytest.mark.parametrize("question", ["When do I leave?", "My ferry?", "Is it ours?", "Ask us!"])
 def test_a_question_with_my_or_our_is_about_own_things(question: str) -> None:
     other = question.replace("do I", "World War I").replace("My", "The").replace("u", "U")
-    assert (is_own(question), is_own(other)) == (True, False)
+    assert (is_about_asker(question), is_about_asker(other)) == (True, False)

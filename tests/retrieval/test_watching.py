@@ -73,7 +73,7 @@ def looks(files: list[Stamps], every_s: float, update_s: float) -> list[int]:
         at_s += every_s
         if changes.due(now, at_s):
             updates.append(number)
-            changes.read(at_s, at_s := at_s + update_s)
+            changes.record_update(at_s, at_s := at_s + update_s)
     return updates
 
 

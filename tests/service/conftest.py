@@ -19,9 +19,9 @@ from dragonrt.node.answers.citing import Passage
 from dragonrt.node.answers.model_session import PrefillResult
 from dragonrt.node.connections.connector import Connector
 from dragonrt.node.process.programs import Device
-from dragonrt.node.process.reindexing import Following
+from dragonrt.node.process.reindexing import IndexingState
 from dragonrt.testing.pair import SimulatedSide
-from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedSaid
+from dragonrt.testing.scripted import Script, SimulatedContext, SimulatedPrediction
 from dragonrt.timeouts import Timeouts
 
 END = 0
@@ -58,12 +58,12 @@ class Recitation:
 
     text: bytes
 
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         if self.text[step : step + 1] == BREAKS:
             raise DragonError("the model broke")
         p = np.zeros(VOCABULARY, dtype=np.float32)
         p[self.text[step] if step < len(self.text) else END] = 1.0
-        return SimulatedSaid(p, 0.0, np.zeros(1, dtype=np.float32))
+        return SimulatedPrediction(p, 0.0, np.zeros(1, dtype=np.float32))
 
 
 class HaltingContext(SimulatedContext):
@@ -102,7 +102,7 @@ class RecitingSide(SimulatedSide):
     thread: Any = field(
         default_factory=lambda: SimpleNamespace(answers=0, scheduler=SimpleNamespace(requests=[]))
     )
-    following: Following | None = None
+    following: IndexingState | None = None
     prefix_cache: Counter[str] = field(default_factory=Counter)
     read: str = "What is known."
 

@@ -15,7 +15,7 @@ from dragonrt.service.comparison import (
     LEADERLESS,
     SYNCHRONOUS,
     SYNCHRONOUS_ALGORITHM1,
-    Given,
+    MeasuredAnswer,
     Method,
     comparison_table,
     costs,
@@ -29,7 +29,7 @@ def answer(
     tokens: tuple[int, ...] = (),
     device: bool | None = None,
     cloud: bool | None = None,
-) -> Given:
+) -> MeasuredAnswer:
     """An answer whose tokens were decided at these times after the question."""
     named = tokens or tuple(range(len(times_s)))
     records = [
@@ -38,7 +38,7 @@ def answer(
         )
         for step, (token, time_s) in enumerate(zip(named, times_s, strict=True))
     ]
-    return Given(
+    return MeasuredAnswer(
         Answer(question=Question(), settings=DragonSettings(), records=records, asked_s=asked_s)
     )
 
@@ -87,12 +87,12 @@ def test_a_method_changes_nothing_else(
 def test_the_table_fits_into_80_columns_and_cuts_no_number() -> None:
     slow = replace(answer(1.2344, 2.3331, tokens=(5, 6)).answer, bytes_sent=24691)
     once = answer(1.2344, tokens=(5,))
-    found = {method: [Given(slow)] for method in (SYNCHRONOUS, COUPLED_GREEDY, LEADERLESS)}
+    found = {method: [MeasuredAnswer(slow)] for method in (SYNCHRONOUS, COUPLED_GREEDY, LEADERLESS)}
     console = Console(width=80, no_color=True)
     with console.capture() as captured:
         console.print(
             comparison_table(
-                {**found, ALGORITHM1_GREEDY: [once], SYNCHRONOUS_ALGORITHM1: [Given(slow)]}
+                {**found, ALGORITHM1_GREEDY: [once], SYNCHRONOUS_ALGORITHM1: [MeasuredAnswer(slow)]}
             )
         )
     lines = captured.get().splitlines()

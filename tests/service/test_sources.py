@@ -60,7 +60,7 @@ class Rows:
     relevance: float = 0.0
     kept: float = 0.0
 
-    def said(self, step: int, prefix_hash: int) -> Prediction:
+    def predict(self, step: int, prefix_hash: int) -> Prediction:
         return replace(self, step=step)
 
     @property

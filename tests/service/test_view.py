@@ -17,7 +17,7 @@ from dragonrt.privacy.disclosure import FLOOR
 from dragonrt.privacy.evidence import AnswerEvidence
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.service.answer import Answer, Piece, Source
-from dragonrt.service.view import AnswerView, carrier, cost_line, ledger_line, title
+from dragonrt.service.view import AnswerView, cost_line, ledger_line, likely_side, title
 from dragonrt.traces.events import (
     AnswerClosed,
     AnswerOpened,
@@ -94,7 +94,7 @@ def written(target: Console) -> str:
 
 def test_a_token_counts_as_a_sides_from_three_quarters_on() -> None:
     sides = {1.0: "device", 0.75: "device", 0.74: "both", 0.26: "both", 0.25: "cloud", 0.0: "cloud"}
-    assert {share: carrier(Piece("", share)) for share in sides} == sides
+    assert {share: likely_side(Piece("", share)) for share in sides} == sides
 
 
 def test_words_are_tinted_by_side_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,7 @@ class LlamaLogits(RowLogits):
         return np.asarray((exponents * factors[:, None]).sum(axis=0))
 
     @override
-    def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    def log_probabilities(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         _, sums = self._exponents
         highest = self._logits.max(axis=1)
         found = np.take(self._logits, tokens, axis=1)

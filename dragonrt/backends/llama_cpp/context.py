@@ -175,7 +175,7 @@ class Context:
             places = range(start, min(start + most, len(batch)))
             alone: list[int] = []
             if (least := self.single_from) is not None and any(t.position >= least for t in batch):
-                found = lone_places([batch[place].sequence for place in places])
+                found = lone_token_indices([batch[place].sequence for place in places])
                 alone = [p + start for p in found if batch[p + start].position >= least]
             if rest := [place for place in places if place not in alone] if alone else places:
                 yield rest
@@ -292,7 +292,7 @@ def _words(*numbers: int) -> State:
     return np.array(numbers, "<u4").view(np.uint8)
 
 
-def lone_places(sequences: Sequence[int]) -> list[int]:
+def lone_token_indices(sequences: Sequence[int]) -> list[int]:
     """Return which tokens of a batch llama.cpp would compute alone, as indices for `forward`.
 
     `forward` reads these in another way: the CPU kernel for one token of one long row gives last

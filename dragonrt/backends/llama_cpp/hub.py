@@ -31,7 +31,7 @@ class HubFile:
             return None
         return cls(found[2], found[3] or _USUAL)
 
-    def kept(self) -> Path | None:
+    def cached_path(self) -> Path | None:
         """Return the file's path in the local cache; None if it was not downloaded yet."""
         from huggingface_hub.constants import HF_HUB_CACHE
 
@@ -45,13 +45,13 @@ class HubFile:
         name = self._among(filter(_is_model, names))
         return files / name if name else None
 
-    def fetched(self) -> Path:
+    def fetch(self) -> Path:
         """Return the file's path in the local cache; download a missing file, with a progress bar.
 
         A broken download is resumed. A cached file is not compared with the hub. Raises ModelError
         if the hub does not have the file, refuses it, or cannot be reached.
         """
-        if (kept := self.kept()) is not None:
+        if (kept := self.cached_path()) is not None:
             return kept
         # Only here: the client takes a while to import.
         from huggingface_hub import HfApi, constants, hf_hub_download

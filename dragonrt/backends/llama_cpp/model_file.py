@@ -65,7 +65,7 @@ def file_of(name: str) -> Path:
     if name in MADE:
         return MADE[name]()
     if (on_hub := HubFile.parse(name)) is not None:
-        return on_hub.fetched()
+        return on_hub.fetch()
     return bundled.model_path(name) if name in bundled.models() else Path(name).expanduser()
 
 

@@ -89,7 +89,7 @@ class TorchLogits(RowLogits):
         return mixed.numpy(force=True)
 
     @override
-    def at(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
+    def log_probabilities(self, tokens: NDArray[np.int64]) -> NDArray[np.float32]:
         places = torch.from_numpy(tokens).to(self._log_probabilities.device)
         return self._log_probabilities.index_select(1, places).numpy(force=True)
 
@@ -194,7 +194,7 @@ class TransformersBackend(Backend):
             logits = self._model(
                 input_ids=torch.tensor([list(feed.tokens)] * len(padding), device=device),
                 attention_mask=(columns >= padding[:, None]).long(),
-                past_key_values=feed.rows.attached(start, feed.preemption),
+                past_key_values=feed.rows.cache_for_forward(start, feed.preemption),
                 use_cache=True,
                 **options,
             ).logits

@@ -123,7 +123,7 @@ class PaddedKvCache(Rows):
         )
         return DocumentKV(keys, values)
 
-    def attached(self, start: int, preemption: Preemption) -> Cache:
+    def cache_for_forward(self, start: int, preemption: Preemption) -> Cache:
         """Return a Cache by which one forward writes from column `start` on, unless preempted."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption

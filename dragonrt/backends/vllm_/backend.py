@@ -58,7 +58,7 @@ class TokenRows(Rows):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class OpenRequests:
     """The open vLLM requests of a TokenRows: `keys` has one per row; they fill `blocks` of KV."""
 
     keys: list[int]
@@ -76,7 +76,7 @@ class VllmBackend(Backend):
         self.tokenizer, self.info, self.pool = tokenizer, info, KvPool()
         self._engine = engine
         self._numbers = count()  # of requests and of rows
-        self._held: dict[int, Held] = {}  # by the number of their rows, the newest last
+        self._held: dict[int, OpenRequests] = {}  # by the number of their rows, the newest last
         self._gone = deque[int]()  # rows that were forgotten, in any thread
         self._dead = ""
 
@@ -92,7 +92,7 @@ class VllmBackend(Backend):
         return TokenDocument(())
 
     @override
-    def unread(self, tokens: Sequence[int]) -> TokenDocument:
+    def token_document(self, tokens: Sequence[int]) -> TokenDocument:
         return TokenDocument(tuple(tokens))
 
     @override
@@ -158,7 +158,7 @@ class VllmBackend(Backend):
             self._engine.add(key, text, stay, wanted)
             keys.append(key)
         if stay:
-            self._held[rows.number] = Held(keys, blocks)
+            self._held[rows.number] = OpenRequests(keys, blocks)
         return keys
 
     def _make_room(self, requests: int, blocks: int, using: Collection[int]) -> bool:

@@ -29,7 +29,7 @@ REMEMBERED = 512  # targets of undecided steps that are kept, by prefix hash
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecidedToken:
     """A token decided in mode dragon, its step's drafts if known, their mixture if computed."""
 
     step: int
@@ -85,7 +85,7 @@ class Decision:
     def __init__(self, setup: DragonSetup) -> None:
         self._setup = setup
         self._on_device = setup.side == "device"
-        self._expects = setup.expects
+        self._expects = setup.expects_acceptance
         self._light: ByteCodec | None = None
         if isinstance(setup.codec, ByteCodec) and setup.codec.light:
             self._light = setup.codec
@@ -118,7 +118,7 @@ class Decision:
             kept=message.kept,
         )
 
-    def at_once(self, own: SideDraft, theirs: SideDraft) -> Decided | None:
+    def at_once(self, own: SideDraft, theirs: SideDraft) -> DecidedToken | None:
         """Mix a step's two drafts and decide its token; None if too slow for the event loop."""
         longest = max(len(own.payload), len(theirs.payload))
         if self._light is None or self.left <= 0 or longest > LIGHT_BYTES:
@@ -132,7 +132,7 @@ class Decision:
         If the draft `theirs`, from `peer`, cannot be decoded, the session with the peer ends.
         """
 
-        def postprocess(_: Sequence[Prediction]) -> Decided:
+        def postprocess(_: Sequence[Prediction]) -> DecidedToken:
             found = theirs
             if found.distribution is None:
                 distribution = self._setup.codec.decode(found.payload, Step(found.step))
@@ -160,14 +160,14 @@ class Decision:
         """Update the moving averages in `acceptance` by a sample for each side, or None if unknown.
 
         A sample is 1 for an accepted and 0 for a rejected draft or, if `expected`, the probability
-        of acceptance. Nothing changes if `expected` differs from `DragonSetup.expects`.
+        of acceptance. Nothing changes if `expected` differs from `DragonSetup.expects_acceptance`.
         """
         rates = self.acceptance
         for side, sample in zip(SIDES, (device, cloud), strict=True):
             if sample is not None and expected is self._expects:
                 rates[side] = (1 - SMOOTHING) * rates[side] + SMOOTHING * sample
 
-    def _mixed(self, own: SideDraft, theirs: SideDraft) -> Decided:
+    def _mixed(self, own: SideDraft, theirs: SideDraft) -> DecidedToken:
         """Mix two decoded drafts of a step. Pure: for postprocessing, too."""
         device, cloud = (own, theirs) if self._on_device else (theirs, own)
         p, q = device.distribution, cloud.distribution
@@ -192,7 +192,7 @@ class Decision:
         share = of_device / total if total > 0 else 0.5
         of_cloud = evidence_bits(total, p_token)
         mixed = Mixed(share, total, q_token, expected, files, of_cloud)
-        return Decided(own.step, token, own, theirs, mixed)
+        return DecidedToken(own.step, token, own, theirs, mixed)
 
 
 def ranked(

@@ -16,7 +16,7 @@ from typing import Any
 from typing_extensions import override
 
 from dragonrt.control.scheduler import Aggregator
-from dragonrt.modes.dragon.decision import Decided, Decision, guards_of, ranked
+from dragonrt.modes.dragon.decision import DecidedToken, Decision, guards_of, ranked
 from dragonrt.modes.dragon.drafts import ADMITTED, Coefficients, Draft, Drafts
 from dragonrt.modes.dragon.placement import Placement
 from dragonrt.modes.dragon.planner import Planner
@@ -138,7 +138,7 @@ class Dragon(Peered):
             self._peering.lost(end, returns, now)
 
     @override
-    def go_on_alone(self, now: float) -> None:
+    def begin_alone(self, now: float) -> None:
         if self.side == "cloud":  # nobody reads what a cloud decides alone
             self._end(Finish.CANCELLED)
         else:
@@ -193,7 +193,7 @@ class Dragon(Peered):
         mixed = None if found is None else found.mixed
         if self._placement is not None:
             self._placement.received(message, now)
-        self._commit(Decided(step, token, own, theirs, mixed), "target", now)
+        self._commit(DecidedToken(step, token, own, theirs, mixed), "target", now)
         self.decides = message.aggregator == self.side
         self.advance("target", now)
 
@@ -222,7 +222,7 @@ class Dragon(Peered):
             if own is None:
                 return
             if self._peering.alone:
-                decided = Decided(step, own.token, own)
+                decided = DecidedToken(step, own.token, own)
             else:
                 theirs = drafts.theirs.get(*drafts.transcript.place(step))
                 if theirs is None or self._peering.peer is None:
@@ -234,7 +234,7 @@ class Dragon(Peered):
             if not self._decide(decided, cause, now):
                 return
 
-    def _decide(self, decided: Decided, cause: events.Cause, now: float) -> bool:
+    def _decide(self, decided: DecidedToken, cause: events.Cause, now: float) -> bool:
         """Decide the next step; False if this side is to decide it alone, with another token."""
         if self._guards is not None:
             if decided.own is None:
@@ -258,7 +258,7 @@ class Dragon(Peered):
                     self._peering.send(target)
         return True
 
-    def _commit(self, decided: Decided, cause: events.Cause, now: float) -> range:
+    def _commit(self, decided: DecidedToken, cause: events.Cause, now: float) -> range:
         """Make the token the next decided one. Returns the steps that the transcript gains."""
         drafts, step, token, mixed = self._drafts, decided.step, decided.token, decided.mixed
         if self._ranks is not None and decided.own is not None:
@@ -335,7 +335,7 @@ class Dragon(Peered):
             self._reading = None
             self._take_drafts(work.span, result, seconds, now)
 
-    def _take_mixture(self, found: Decided, now: float) -> None:
+    def _take_mixture(self, found: DecidedToken, now: float) -> None:
         drafts = self._drafts
         if self.finish is not None or self._peering.peer is None or not self.decides:
             return
@@ -384,7 +384,7 @@ class Dragon(Peered):
             kept=draft.kept or 0,  # the integer takes one byte
         )
         if self._placement is not None:
-            message = self._placement.timed(message, draft, now)
+            message = self._placement.stamped(message, draft, now)
         self._peering.send(message)
 
     def _send_profile(self, placement: Placement) -> None:

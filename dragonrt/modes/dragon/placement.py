@@ -17,7 +17,7 @@ from dragonrt.control.scheduler import (
     latency_difference,
     next_aggregator,
 )
-from dragonrt.modes.dragon.decision import Decided, Decision
+from dragonrt.modes.dragon.decision import DecidedToken, Decision
 from dragonrt.modes.dragon.drafts import Coefficients, Draft, Drafts
 from dragonrt.modes.dragon.settings import DragonSetup
 from dragonrt.modes.messages import Target
@@ -36,7 +36,7 @@ class Placement:
         self._decision = decision
         self._estimates = Estimates()
         self._placement = settings.placement
-        self._times = self._placement is Aggregator.GREEDY and not settings.cadence[0]
+        self._times = self._placement is Aggregator.GREEDY and not settings.constant_rate[0]
         self._round_trip = RoundTrip()
         self._link: tuple[float, float | None] = 0.0, None
 
@@ -44,7 +44,7 @@ class Placement:
         """Start delay estimates from the offline profile, if any, at `context` prompt tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
-            self._estimates.profiled(self._setup.side, profile.behind(context))
+            self._estimates.set_profile(self._setup.side, profile.after_context(context))
 
     def joined(self, now: float) -> None:
         self._round_trip.begin(now)
@@ -62,9 +62,9 @@ class Placement:
 
     def drafted(self, draft: SideDraft) -> None:
         """Record how long the forward for `draft`, of this side, took: the placement weighs it."""
-        self._estimates.decoded(self._setup.side, draft.step, draft.decode_s)
+        self._estimates.add_sample(self._setup.side, draft.step, draft.decode_s)
 
-    def timed(self, message: Draft, draft: SideDraft, now: float) -> Draft:
+    def stamped(self, message: Draft, draft: SideDraft, now: float) -> Draft:
         """Return `message` with `draft`'s delay and sending times, if the placement uses times."""
         if not self._times:
             return message
@@ -79,10 +79,10 @@ class Placement:
         self._round_trip.received(message.time_us, message.echo_us, now)
         if isinstance(message, Draft):
             theirs = other(self._setup.side)
-            self._estimates.decoded(theirs, message.step, message.decode_us / 1e6)
+            self._estimates.add_sample(theirs, message.step, message.decode_us / 1e6)
 
     def decided(
-        self, session: int, decided: Decided, new: Sequence[int], now: float
+        self, session: int, decided: DecidedToken, new: Sequence[int], now: float
     ) -> tuple[Side, Sequence[Event], Sequence[Target]] | None:
         """Record a `decided` token and choose who decides next: (side, trace events, Targets).
 
@@ -123,4 +123,4 @@ class Placement:
     def profiled(self, message: Coefficients) -> None:
         if self._times:
             profile = DecodeProfile(message.k_a, message.k_b, message.k_c)
-            self._estimates.profiled(other(self._setup.side), profile)
+            self._estimates.set_profile(other(self._setup.side), profile)

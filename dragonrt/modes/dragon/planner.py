@@ -22,7 +22,7 @@ BLOCK = 8  # positions that one forward computes at most along the peer's tokens
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DraftPostprocess:
     """Implements Postprocess: turns the predictions of a forward into this side's drafts.
 
     It drafts after each prefix of `span`, then after each token of `guess`, which prompt lookup
@@ -159,7 +159,7 @@ class Planner:
         if tokens and self._follows and self._prepared.exact_blocks:
             room = self._max_tokens - len(tokens) - 1
             guess = self._lookup.guess(tokens, room, self._stop_tokens)
-        postprocess = Draft(self._setup, span, guess, self._prepared.files)
+        postprocess = DraftPostprocess(self._setup, span, guess, self._prepared.files)
         following = self._following(span) if self._ahead else None
         return Work(postprocess, span, guess, following=following)
 

@@ -107,7 +107,7 @@ class DragonSettings(Settings):
 
     @property
     @override
-    def unranked(self) -> str | None:
+    def no_probabilities_because(self) -> str | None:
         if self.placement in (Aggregator.BOTH, Aggregator.DEVICE, Aggregator.SYNC):
             return None
         return f"with --aggregator {self.aggregator} the cloud decides tokens, too"
@@ -148,7 +148,7 @@ class DragonSettings(Settings):
 
     @property
     @override
-    def cadence(self) -> tuple[float, int]:
+    def constant_rate(self) -> tuple[float, int]:
         return constant_rate(self.traffic)
 
     @property
@@ -216,7 +216,7 @@ class DragonSetup:
         return self.resources.marker
 
     @property
-    def expects(self) -> bool:
+    def expects_acceptance(self) -> bool:
         """Whether drafts' acceptance is estimated by probabilities (DRAGON Eq. 5), not counted."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

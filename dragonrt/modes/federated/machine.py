@@ -20,7 +20,7 @@ from dragonrt.modes.federated.settings import FederatedResources, FederatedSetti
 from dragonrt.modes.federated.workers import (
     UploadError,
     Worker,
-    attendance,
+    attendance_notices,
     deadline_s,
     longest_upload,
     mixture,
@@ -355,7 +355,7 @@ class Coordinator(Mode):
         found: list[events.Event] = [
             events.BlockJudged(self._round, count, accepted, tokens[-1], waited, verify_s),
             events.RoundDecided(self._round, first, len(tokens), weights, missing),
-            *attendance(workers, missing, self._absent, first),
+            *attendance_notices(workers, missing, self._absent, first),
         ]
         self._absent = set(missing)
         for position, token in enumerate(tokens):

@@ -59,7 +59,7 @@ class FederatedSettings(Settings):
 
     @property
     @override
-    def weighs(self) -> str:
+    def weighing_option(self) -> str:
         return "" if self.weights == "fixed" else f"weights {self.weights}"
 
 

@@ -96,7 +96,7 @@ class Worker:
         self.loss, self.refused = end, not returns
 
 
-def attendance(
+def attendance_notices(
     workers: Iterable[Worker], missing: Collection[str], absent: Collection[str], step: int
 ) -> list[Noticed]:
     """Return notices for the user of workers that went missing, or came back, in a round.

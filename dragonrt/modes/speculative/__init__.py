@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from dragonrt.control.trained import controller
-from dragonrt.modes.blocks import blocks
+from dragonrt.modes.blocks import block_statistics
 from dragonrt.modes.drafter import BlockDrafter
 from dragonrt.modes.question import Question
 from dragonrt.modes.settings import UNREAD, Counterpart, Host
@@ -49,7 +49,7 @@ class SpeculativeMode(VerifiedMode[SpeculativeSettings, SpeculativeResources]):
             controller(settings.controller, model)
 
     @override
-    def carry(
+    def next_resources(
         self, resources: SpeculativeResources, records: Sequence[Record]
     ) -> SpeculativeResources:
         # The next answer continues C-SQS's threshold.
@@ -64,4 +64,4 @@ class SpeculativeMode(VerifiedMode[SpeculativeSettings, SpeculativeResources]):
     def statistics(self, answer: AnswerCounts) -> dict[str, Any]:
         dropped = answer.dropped_mass
         conformal = {} if dropped is None else {"conformal": dropped.to_json()}
-        return {**blocks(answer), "decoded_by_cloud": answer.decoded, **conformal}
+        return {**block_statistics(answer), "decoded_by_cloud": answer.decoded, **conformal}

@@ -16,7 +16,7 @@ from dragonrt.modes.blocks import (
     Advance,
     Block,
     BlockState,
-    Decided,
+    DecidedDraft,
     DraftedToken,
     ReadBlock,
     rule_and_codec,
@@ -115,8 +115,8 @@ class SpeculativeDrafting(Drafting):
             raise ModeError(f"a verdict accepts {accepted} tokens that were not drafted")
         block = self.sent.popleft()
         whole, step = accepted == block.count, block.step + accepted
-        decided = [Decided(each.token, True) for each in block.tokens[:accepted]]
-        decided.append(Decided(token, None if whole else False))
+        decided = [DecidedDraft(each.token, True) for each in block.tokens[:accepted]]
+        decided.append(DecidedDraft(token, None if whole else False))
         cut = not whole or self.prefix.tokens[step : step + 1] != [token]
         if cut and step < self.decided:
             raise ModeError(f"a verdict gives another token at step {step} than was decided")
@@ -139,14 +139,14 @@ class SpeculativeDrafting(Drafting):
         block = next((each for each in drafted if step <= each.end), None)
         within = block is not None and block.step <= step < block.end
         if prefix.tokens[step : step + 1] == [token]:
-            return Advance(self.decide([Decided(token, True if within else None)]))
+            return Advance(self.decide([DecidedDraft(token, True if within else None)]))
         verdicts = tuple(self._contradicted(step, token))
         if block is not None:
             start = block.start
             self._state = start.after(block, step - block.step, token) if block.tokens else start
         self._drop_drafts(step)
         prefix.append(token)
-        decided = self.decide([Decided(token, False if within else None)])
+        decided = self.decide([DecidedDraft(token, False if within else None)])
         return Advance(decided, cut=True, verdicts=verdicts)
 
     def _contradicted(self, step: int, token: int) -> Iterator[tuple[int, int, int]]:

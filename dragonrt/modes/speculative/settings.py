@@ -82,7 +82,7 @@ class SpeculativeSettings(Settings):
 
     @property
     @override
-    def late(self) -> bool:
+    def prefills_late(self) -> bool:
         return self.draft == "lookup"
 
     @property

@@ -124,7 +124,7 @@ def storable(values: Sequence[str]) -> tuple[str, ...]:
     return tuple(chain.from_iterable(fit))[: MAX_MISSING // 2 * 2]
 
 
-def named(
+def shown_sources(
     own: Iterable[Source], others: Iterable[Source], most: float | None
 ) -> list[tuple[Side, Source]]:
     """Return the sources to show for an answer, each with its side; the device's come first.
@@ -158,7 +158,7 @@ def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, f
 
     If several have as many, the words of `question` decide. Without sentences: ("", 0.0).
     """
-    wanted, asked = content(answer), content(question)
+    wanted, asked = content_words(answer), content_words(question)
     found = [each for text in read for each in _sentences(text)]
 
     def rank(sentence: str) -> tuple[int, int]:
@@ -187,7 +187,7 @@ def _words(text: str) -> set[str]:
     return set(WORD.findall(text.casefold()))
 
 
-def content(text: str) -> set[str]:
+def content_words(text: str) -> set[str]:
     """Return a text's words in lower case, without words of up to three letters if others exist."""
     words = _words(text)
     return {each for each in words if not FUNCTION_WORD.fullmatch(each)} or words
@@ -272,8 +272,9 @@ def marks(
 ) -> list[Mark]:
     """Return the marks of an answer, in order: which of its words come from which source.
 
-    `pieces` are the answer's text, `sources` the result of `named`. `evidence` has by how many bits
-    each file made each token likelier. Neighbouring words with the same source share a mark.
+    `pieces` are the answer's text, `sources` the result of `shown_sources`. `evidence` has by how
+    many bits each file made each token likelier. Neighbouring words with the same source share a
+    mark.
     """
     text, places = "", list[tuple[int, int, TokenDecided]]()
     for piece, event in pieces:
@@ -307,7 +308,7 @@ def _marked(
             known = [own[files.index(source.name)] for own, _ in bits_of if own]
         else:
             known = [other for _, other in bits_of if other is not None]
-        has = word[0].casefold() in content(source.sentence)
+        has = word[0].casefold() in content_words(source.sentence)
         bits = sum(max(0.0, each) for each in known)
         weighed.append((max(bits, FEWEST_WORD_BITS * has), has, source.bits))
     if not weighed or max(weighed)[0] < FEWEST_WORD_BITS:

@@ -116,8 +116,8 @@ class ClientSession:
             if not self._several and not any(session.number for session in sessions):
                 self._opened(0)
             asked, how = answer.question, answer.settings
-            preparing = self._prefiller.prepare(asked, verifies=how.verifies, late=how.late)
-            read = await driver.prepare(preparing)
+            make = self._prefiller.prepare
+            read = await driver.prepare(make(asked, verifies=how.verifies, late=how.prefills_late))
             if read is not None:
                 answer.passages = read.passages
                 driver.begin(read)
@@ -202,7 +202,7 @@ class ClientSession:
         session.number = number = peer.next_number()
         if not self._several:
             self._opened(len(driver.mode.decided))
-        peer.pacing.shape(settings.pads, settings.cadence)
+        peer.pacing.shape(settings.pads, settings.constant_rate)
         asked = driver.mode.disclosed(self.answer.question)
         message = wire.Open(number, self._entry.name, pack(asked), pack(settings))
         if session.open(peer, message):

@@ -176,7 +176,7 @@ class AnswerSession(Session):
                     await self._closed.wait()
         self.close(End(Reason.FINISHED, ""))
 
-    def attribute(self, found: wire.Attribution | None) -> None:
+    def send_sources(self, found: wire.Attribution | None) -> None:
         """As a cloud, send a Close with sources `found` (or none) to a device that awaits it."""
         if self.concluded is not None:
             self.concluded.close(self.number, End(Reason.FINISHED, ""), attribution=found)

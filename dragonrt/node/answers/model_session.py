@@ -66,8 +66,8 @@ async def no_values(text: Sequence[int]) -> tuple[str, ...]:
 class PrefillResult:
     """What `Prefiller.prepare` returns: a session for forwards, the passages, and seconds spent.
 
-    `evidence` is a hash of passages and relevances, to notice changes. `other_values` returns each
-    number among an answer's tokens that all documents contradict, then the documents' number.
+    `passages_hash` is a hash of passages and relevances, to notice changes. `other_values` returns
+    each number among an answer's tokens that all documents contradict, then the documents' number.
     """
 
     context: BackendSession
@@ -76,7 +76,7 @@ class PrefillResult:
     prompt_tokens: int
     load_s: float
     prefill_s: float
-    evidence: str = "none"
+    passages_hash: str = "none"
     decode: Callable[[Sequence[int]], str] = lambda tokens: ""
     other_values: Callable[[Sequence[int]], Awaitable[tuple[str, ...]]] = no_values
 
@@ -142,7 +142,7 @@ class ModelSession(BackendSession):
         self._current: _Forward | None = None
         self._next: _Forward | None = None
         self._closed = False
-        thread.opened(1, client=client)
+        thread.count_open(1, client=client)
         # Only the model's thread uses this. The first one reads, as a cache has one request.
         self._queue: deque[_Forward] = deque()
 
@@ -203,7 +203,7 @@ class ModelSession(BackendSession):
     @override
     def close(self) -> None:
         self.preempt()
-        self._thread.opened(-(not self._closed), client=self._client)
+        self._thread.count_open(-(not self._closed), client=self._client)
         self._closed = True
         self._current = self._next = self._cache = None
 

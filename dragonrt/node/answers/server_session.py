@@ -41,7 +41,7 @@ def server_session(
     mode = entry.cloud(question, settings, resources)
     driver = Driver(mode, peer.recorder, prefiller.timeouts)
     session = driver.add("device")
-    peer.pacing.shape(settings.pads, settings.cadence)
+    peer.pacing.shape(settings.pads, settings.constant_rate)
     session.attach(peer, message.session)
     driver.feed(Joined("device", message.session))
     # All devices may have the same key and certificate, and behind a balancer the same address.
@@ -60,9 +60,8 @@ def server_session(
             if read is None:
                 return  # the session is closed: free the model for other answers
             load_us, prefill_us = int(read.load_s * 1e6), int(read.prefill_s * 1e6)
-            session.send(
-                wire.Opened(message.session, read.prompt_tokens, load_us, prefill_us, read.evidence)
-            )
+            tokens, passages = read.prompt_tokens, read.passages_hash
+            session.send(wire.Opened(message.session, tokens, load_us, prefill_us, passages))
             driver.begin(read)
             await driver.wait_over()
             await session.wait_closed()
@@ -70,9 +69,9 @@ def server_session(
                 text = read.decode(mode.decided), question.prompt
                 found = attribution(read.passages, mode.evidence, *text)
                 differing = storable(await read.other_values(mode.decided))
-                session.attribute(structs.replace(found, differing=differing))
+                session.send_sources(structs.replace(found, differing=differing))
         finally:
-            session.attribute(None)
+            session.send_sources(None)
             await driver.settle()
             driver.record(AnswerClosed(driver.finish.value if driver.finish else "error"))
 

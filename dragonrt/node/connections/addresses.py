@@ -213,8 +213,8 @@ def members(
         raise DragonError(f"--mode {entry.name} needs workers: name each one with --worker")
     named = [_worker(address, text) for text in workers]
     weighted = ["=" in text for text in workers]
-    if any(weighted) and how.weighs:
-        raise DragonError(f"{how.weighs} weighs the workers: name each --worker without =X")
+    if any(weighted) and (by := how.weighing_option):
+        raise DragonError(f"{by} weighs the workers: name each --worker without =X")
     if any(weighted) and not all(weighted):
         raise DragonError("some workers have no weight: give every --worker a weight, or none")
     if len({each.name for each in named}) < len(named):

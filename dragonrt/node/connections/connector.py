@@ -71,7 +71,7 @@ class Connector:
         present = Traffic() if self._peer is None else self._peer.connection.traffic()
         return Traffic.total((self._before, present))
 
-    async def settled(self) -> None:
+    async def wait_ticks_over(self) -> None:
         """Before a disconnect, wait up to `idle_s` seconds for constant-rate traffic to end."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
@@ -166,7 +166,7 @@ async def kept(*links: Connector) -> AsyncIterator[None]:
         yield
     finally:
         # Ending a constant rate early would reveal the end of the answer.
-        await asyncio.gather(*(link.settled() for link in links))
+        await asyncio.gather(*(link.wait_ticks_over() for link in links))
         await asyncio.sleep(0)  # a task that is cancelled before it has begun closes nothing
         for keeper in keepers:
             keeper.cancel()

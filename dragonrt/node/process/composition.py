@@ -24,7 +24,7 @@ from dragonrt.node.model_thread import JobThread, ModelThread
 from dragonrt.node.process.host_profile import load_profile
 from dragonrt.node.process.library import Library, prefill, prefilling
 from dragonrt.node.process.local_side import LocalSide
-from dragonrt.node.process.reindexing import Following, OnReport, reindexing
+from dragonrt.node.process.reindexing import IndexingState, OnReport, reindexing
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.traces.events import Noticed
 from dragonrt.traces.file import Recorder, Sink, TraceFile, start
@@ -207,7 +207,7 @@ async def local_side(loaded: Loaded) -> AsyncIterator[LocalSide]:
             recorder=recorder,
             profile=load_profile(model.name),
             share_sources=settings.share_sources,
-            following=Following() if followed else None,
+            following=IndexingState() if followed else None,
         )
         prepared = await side.prepare(WARM_UP, verifies=False)
         prepared.context.close()

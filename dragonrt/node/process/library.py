@@ -78,7 +78,7 @@ class Library:
     def check(self) -> None:
         """Warn `on_notice` of each file with a chunk too long for half of the model's context."""
         least = max(0, self.model.context_length // 2 - PROMPT) // BYTES
-        for chunk in self.retriever.index.longer(least):
+        for chunk in self.retriever.index.longer_than(least):
             self.tokens(chunk)
 
     def document_kv(self, chunk: Chunk) -> Document:
@@ -122,7 +122,7 @@ class _MissingKv:
         self._library = library
         self._index = library.retriever.index
         self._room, self._last = library.kv.room(), 0
-        stored, self._ids = library.kv.stored(), self._index.store.ids(likeliest=True)
+        stored, self._ids = library.kv.stored(), self._index.store.ids_by_digest(likeliest=True)
         numbers = [number for digest, number in self._ids.items() if digest not in stored]
         self._numbers = numbers[::-1]
 

@@ -24,13 +24,13 @@ from dragonrt.node.answers.citing import Passage, is_refusal
 from dragonrt.node.answers.model_session import ModelSession, PrefillResult
 from dragonrt.node.model_thread import JobThread, ModelThread
 from dragonrt.node.process.library import Library
-from dragonrt.node.process.reindexing import Following
+from dragonrt.node.process.reindexing import IndexingState
 from dragonrt.privacy.disclosure import MARKER
 from dragonrt.side import Side
 from dragonrt.timeouts import USUAL, Timeouts
 from dragonrt.traces.file import Recorder
 from retrieval import Chunk, Embedder, Hit, RetrievalError
-from retrieval.questions import in_context, is_own, lacking
+from retrieval.questions import in_context, is_about_asker, missing_share
 
 PINNED = 64  # answers whose chunks are kept, to resume them after the documents have changed
 OWN, LACKING = 1.0, 8.0
@@ -68,7 +68,7 @@ class LocalSide:
     share_sources: bool = True
     timeouts: Timeouts = USUAL
     pinned: dict[Question, list[Hit]] = field(default_factory=dict)
-    following: Following | None = None
+    following: IndexingState | None = None
     prefix_cache: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -91,7 +91,7 @@ class LocalSide:
     ) -> PrefillResult:
         clock = asyncio.get_running_loop().time
         start_s, exact = clock(), self.model.exact_blocks
-        with self.thread.wanted(client):
+        with self.thread.preparing(client):
             hits = await self.librarian.call(lambda: self._find(question))
             documents = await self._documents(hits, client)
             longest = max(document.length for document in documents)
@@ -123,7 +123,7 @@ class LocalSide:
                 prompt_tokens=len(prompt),
                 load_s=loaded_s - start_s,
                 prefill_s=clock() - loaded_s,
-                evidence=_evidence(hits),
+                passages_hash=_evidence(hits),
                 decode=self.model.decode,
                 other_values=partial(context.other_values, by=self.model.agreement),
             )
@@ -200,8 +200,8 @@ def weighing(
     texts = [hit.chunk.text for hit in hits]
     scores = [hit.score for hit in hits] or [0.0]
     added: Relevances = np.zeros(len(scores))
-    if hits and side == "device" and is_own(question.prompt):
-        lost = [lacking(question.prompt, _named(hit.chunk)) for hit in hits]
+    if hits and side == "device" and is_about_asker(question.prompt):
+        lost = [missing_share(question.prompt, _named(hit.chunk)) for hit in hits]
         added = OWN - LACKING * np.array(lost)
     initial = np.array(scores) / question.relevance_temperature + added
     if embedder is None or not hits:

@@ -174,7 +174,7 @@ class Device:
 
         Raises DragonError if the mode needs a side that is absent (see `complete`).
         """
-        resources, carry = self.complete(), entry_of(self.settings).carry
+        resources, carry = self.complete(), entry_of(self.settings).next_resources
 
         def take(record: Record) -> None:
             on_record(record)
@@ -238,7 +238,7 @@ async def device(
         yield found
 
 
-async def look(
+async def check_dialling(
     model: LanguageModel, members: Sequence[Member], how: Settings, on_notice: OnNotice
 ) -> None:
     """Dial a device's other sides once, with its model and settings, to report any error early."""

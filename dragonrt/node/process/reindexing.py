@@ -31,7 +31,7 @@ OnReport = Callable[[Report | DragonError], None]  # gets an update's report, or
 
 
 @dataclass(slots=True)
-class Following:
+class IndexingState:
     """The state of background indexing: why it `stopped` or `failed`, or empty while it works."""
 
     stopped: str = ""
@@ -45,7 +45,7 @@ async def reindexing(
     library: "Library",
     thread: "ModelThread",
     on_report: OnReport,
-    following: Following,
+    following: IndexingState,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
     """Keep `library` up to date in the async context, by a process that loads `llama_library`.
@@ -74,7 +74,7 @@ async def _kept_up(
     library: "Library",
     thread: "ModelThread",
     on_report: OnReport,
-    following: Following,
+    following: IndexingState,
 ) -> None:
     """Run the process; restart it if it dies early."""
     clock, wait_s = asyncio.get_running_loop().time, FIRST_WAIT_S
@@ -138,7 +138,7 @@ def _say(process: asyncio.subprocess.Process, line: object) -> None:
 
 
 async def _follow(
-    lines: asyncio.StreamReader, library: "Library", on_report: OnReport, following: Following
+    lines: asyncio.StreamReader, library: "Library", on_report: OnReport, following: IndexingState
 ) -> None:
     skipped: Any = ()
     while line := await lines.readline():
@@ -149,7 +149,7 @@ async def _follow(
             report = Report(**found)
             changed = report.snapshot != library.retriever.index.manifest.snapshot
             complete = bool(library.left) and not report.left
-            library.left = report.rest
+            library.left = report.remaining
             if changed:
                 library.retriever = await asyncio.to_thread(library.newest)
             following.failed = ""

@@ -204,7 +204,7 @@ class AnswerResponse:
         records = request.traced or asked.top_logprobs is not None
         leave = await self._desk.admission.enter(behind=request.background)
         stream = chat.stream(asked.prompt, records=records)
-        stream.when_ended(self._desk.metrics.over)
+        stream.when_ended(self._desk.metrics.count_answer)
         stream.when_ended(lambda _: leave())
         try:
             yield stream

@@ -217,7 +217,7 @@ class StreamOptions(Struct, kw_only=True):
     include_usage: bool | None = None
 
 
-class Asked(Struct, kw_only=True):
+class CommonBody(Struct, kw_only=True):
     """The fields of a request's body that all APIs share, each annotated with its meaning."""
 
     temperature: Annotated[Temperature | None, "0: always the likeliest token"] = None
@@ -236,7 +236,7 @@ class Asked(Struct, kw_only=True):
     top_logprobs: Annotated[Ranked | None, PROBABILITIES] = None
 
 
-NOTHING = Asked()
+NOTHING = CommonBody()
 
 
 class Dialogue(NamedTuple):
@@ -257,11 +257,11 @@ class ApiRequest:
     """A parsed request for an answer, the same for every API; also the service's defaults.
 
     `question` has the words and settings; if `seed` is None the answer draws one. `stops` are texts
-    that end the answer, `longest` is the most tokens to ask for. `unranked` says why the service
-    cannot return token probabilities, or is None. If `traced`, the stream has trace events. For
-    errors, `asked_in` and `length` name the fields with question and limit. `background` marks a
-    chat page's own task, such as a title. `unfollowed` is the model's name if it ignores the
-    request's instructions, else "".
+    that end the answer, `longest` is the most tokens to ask for. `no_probabilities_because` says
+    why the service cannot return token probabilities, or is None. If `traced`, the stream has trace
+    events. For errors, `asked_in` and `length` name the fields with question and limit.
+    `background` marks a chat page's own task, such as a title. `instructions_ignored_by` is the
+    model's name if it ignores the request's instructions, else "".
     """
 
     question: Question
@@ -269,17 +269,17 @@ class ApiRequest:
     stops: tuple[str, ...]
     sources_in_text: bool
     longest: int
-    unranked: str | None = None
-    body: Asked = NOTHING
+    no_probabilities_because: str | None = None
+    body: CommonBody = NOTHING
     traced: bool = False
     asked_in: str = ""
     length: str = ""
     ignored: tuple[str, ...] = ()
     background: bool = False
-    unfollowed: str = ""
+    instructions_ignored_by: str = ""
 
     def asked(
-        self, body: Asked, ignored: Sequence[str], dialogue: Dialogue, ranked: str
+        self, body: CommonBody, ignored: Sequence[str], dialogue: Dialogue, ranked: str
     ) -> "ApiRequest":
         """Return a request: these defaults, overridden by the values in `body` and by `dialogue`.
 
@@ -297,8 +297,8 @@ class ApiRequest:
             if not number:
                 raise invalid(field, "at least 1, or -1 for all for which there is room")
             most = self.longest if number < 0 else min(number, self.longest)
-        if ranked and self.unranked is not None:
-            raise unsupported(ranked, self.unranked)
+        if ranked and self.no_probabilities_because is not None:
+            raise unsupported(ranked, self.no_probabilities_because)
         if background := not dialogue.history and is_background(dialogue.prompt):
             usual = replace(usual, documents=0, document="", parts="off")
         try:
@@ -343,14 +343,14 @@ class ApiRequest:
         allowed. A model that follows no instructions gets none. Tokenizing blocks: use a thread.
         """
         question, most = self.question, self.question.max_tokens
-        deaf = model.name if question.instructions and model.name in READERS else ""
-        if deaf:
+        if deaf := (model.name if question.instructions and model.name in READERS else ""):
             question = replace(question, instructions="")
         if most > usual:
             text = model.prompt.question_text([], question.prompt, question.instructions)
             room = model.context_length // 2 - len(model.encode(text))
             most = min(most, max(room, usual))
-        return replace(self, question=replace(question, max_tokens=most), unfollowed=deaf)
+        question = replace(question, max_tokens=most)
+        return replace(self, question=question, instructions_ignored_by=deaf)
 
     @property
     def warnings(self) -> list[str]:
@@ -358,8 +358,8 @@ class ApiRequest:
         lines, most = warning_lines(self.ignored), self.question.max_tokens
         if self.length and most < getattr(self.body, self.length):
             lines.append(f"{self.length}: {most} is the most")
-        if self.unfollowed:
-            lines.append(f"instructions have no effect: {self.unfollowed} follows none")
+        if deaf := self.instructions_ignored_by:
+            lines.append(f"instructions have no effect: {deaf} follows none")
         return lines
 
 

@@ -97,8 +97,8 @@ async def serve_device(
     """
     keys = None if http.api_keys is None else ApiKeys.read(http.api_keys)
     context, how, model, library = http.context(), setup.how, loaded.model, loaded.library
-    most, in_text = max(1, model.context_length // SHARE_OF_CONTEXT), http.sources_in_text
-    defaults = ApiRequest(setup.question, setup.seed, stops, in_text, most, how.unranked)
+    most, why_not = max(1, model.context_length // SHARE_OF_CONTEXT), how.no_probabilities_because
+    defaults = ApiRequest(setup.question, setup.seed, stops, http.sources_in_text, most, why_not)
     waiting = max(LEAST_WAITING, WAITING * http.answers_at_once)
     admission = Admission(http.answers_at_once, waiting)
     metrics = DeviceMetrics(0 if library is None else library.skipped)

@@ -28,8 +28,8 @@ from dragonrt.service.http.api_request import (
     PROBABILITIES,
     ApiError,
     ApiRequest,
-    Asked,
     ChatMessage,
+    CommonBody,
     Json,
     dialogue,
     invalid,
@@ -61,7 +61,7 @@ NoCall = Annotated[Literal["none", "auto"] | None, "`none` or `auto`: no tool is
 Unstored = Annotated[None, "of a response: refused, as nothing is stored"]
 
 
-class ChatBody(Asked, kw_only=True):
+class ChatBody(CommonBody, kw_only=True):
     """The body of a request to OpenAI's chat completions, `/v1/chat/completions`."""
 
     messages: Annotated[list[ChatMessage] | None, TURNS] = None
@@ -143,7 +143,7 @@ def _reason(answer: Answer) -> str:
     return "length" if too_long(answer) else "stop"
 
 
-class ResponseBody(Asked, kw_only=True):
+class ResponseBody(CommonBody, kw_only=True):
     """The body of a request to OpenAI's Responses API, `/v1/responses`."""
 
     input: Annotated[
@@ -268,7 +268,7 @@ def _response_object(reply: Reply, status: str, output: list[Json], **more: Any)
     }
 
 
-class OllamaBody(Asked, kw_only=True):
+class OllamaBody(CommonBody, kw_only=True):
     """The body of a request to Ollama's `/api/chat` or `/api/generate`, its `options` included."""
 
     messages: Annotated[list[ChatMessage] | None, TURNS] = None

@@ -180,7 +180,7 @@ class DeviceMetrics(Metrics):
             case _:
                 pass
 
-    def over(self, answered: Answer | None) -> None:
+    def count_answer(self, answered: Answer | None) -> None:
         """Count an answer at its end, with its times, tokens and bytes; None if it failed."""
         if answered is None:
             self.count("answers", {"error": 1})

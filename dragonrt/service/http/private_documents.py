@@ -19,7 +19,7 @@ from dragonrt.service.http.api_request import ApiError
 from dragonrt.service.http.web_server import bounded
 from retrieval import DocumentError, Index, Report
 from retrieval.documents import SUFFIXES
-from retrieval.files import create, make_directory, shown
+from retrieval.files import create, escaped, make_directory
 from retrieval.ingestion import content_hash, index_name
 
 T = TypeVar("T")
@@ -177,7 +177,7 @@ class PrivateDocuments:
 
     def _uploaded(self) -> dict[str, Path]:
         files = self._directory().iterdir()
-        return {shown(path.name): path for path in files if not path.name.startswith(".")}
+        return {escaped(path.name): path for path in files if not path.name.startswith(".")}
 
     def _directory(self) -> Path:
         if self._uploads is None:

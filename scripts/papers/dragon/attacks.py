@@ -25,7 +25,7 @@ from dragonrt.backends.model import LanguageModel
 from dragonrt.modes.dragon.settings import DragonSettings
 from dragonrt.modes.mode import Prediction
 from dragonrt.privacy.disclosure import FLOOR, Disclosure
-from dragonrt.testing.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedPrediction
 from retrieval import Embedder
 from scripts.lab.intervals import Interval, Row, grouped, having, paired, share, table
 from scripts.papers import charts
@@ -119,7 +119,7 @@ class Liar:
         likely = {text[size] for text in self.texts if text[:size] == prefix and len(text) > size}
         p = np.full(self.vocabulary, 0.0 if likely else 1 / self.vocabulary, np.float32)
         p[list(likely)] = 1 / max(1, len(likely))
-        return SimulatedSaid(p, self.relevance, np.zeros(1, np.float32))
+        return SimulatedPrediction(p, self.relevance, np.zeros(1, np.float32))
 
 
 @dataclass(frozen=True, slots=True)

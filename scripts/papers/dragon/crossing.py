@@ -31,7 +31,7 @@ from dragonrt.testing import loop
 from dragonrt.testing.pair import SimulatedCloud, linked_device
 from dragonrt.wire.encoding import FrameDecoder, decode
 from dragonrt.wire.messages import Message
-from scripts.lab.arena import Arena, Given, emulated
+from scripts.lab.arena import Arena, MeasuredAnswer, emulated
 from scripts.lab.model_sides import ReadingSide, reading_side
 from scripts.papers.speculation import RecallingReader
 
@@ -76,7 +76,7 @@ class Eavesdropper(Layer):
 class Overheard:
     """One answer: the device's own, what the cloud was sent, what was seen of both."""
 
-    given: Given
+    given: MeasuredAnswer
     messages: Sequence[Message]
     seen: Sequence[Seen]
 
@@ -154,9 +154,9 @@ class Scene:
         """Return a reader of answers from these texts, of these relevances, else all the same."""
         gc.collect()  # the rows of earlier answers may stand in cycles, and a model has few
         prompt, documents = self.prompt(question), [self.document(text) for text in texts or ("",)]
-        rows = self.model.rows(documents, len(prompt) + 3 * TOKENS)
+        rows, root = self.model.rows(documents, len(prompt) + 3 * TOKENS), start_hash(question.seed)
         relevances = np.array(scores or [0.0] * len(documents)) / question.relevance_temperature
-        return RecallingReader.behind(rows, prompt, start_hash(question.seed), Weighing(relevances))
+        return RecallingReader.with_prompt_read(rows, prompt, root, Weighing(relevances))
 
     def side(
         self, name: Side, question: Question, texts: Sequence[str], scores: Sequence[float]
@@ -195,7 +195,7 @@ class Scene:
                 listener.seen.clear()
                 arena = Arena(device, linked.connectors)
                 given = await arena.ask(question, settings, marker=tuple(marker))
-                await linked.connector.settled()
+                await linked.connector.wait_ticks_over()
                 await asyncio.sleep(QUIET_S)
                 frames = FrameDecoder()
                 frames.feed(bytes(listener.sent))

@@ -139,7 +139,7 @@ def log_likelihoods(
     for first in range(0, len(documents), ROWS):
         stored = [model.document_kv(each) for each in documents[first : first + ROWS]]
         after = model.rows(stored, len(tokens)).extend_all(tokens[:-1])[QUERY - 1 :]
-        each = [rows.at(np.array([token])) for rows, token in zip(after, scored, strict=True)]
+        each = [row.log_probabilities(np.array([t])) for row, t in zip(after, scored, strict=True)]
         parts.append(np.concatenate(each, axis=1).astype(np.float64))
     return np.concatenate(parts)
 

@@ -12,7 +12,7 @@ from dragonrt.side import SIDES, Side, other
 from dragonrt.traces import events
 from dragonrt.traces.counts import AnswerCounts
 from dragonrt.traces.events import Record
-from dragonrt.traces.statistics import At, of_type, split
+from dragonrt.traces.statistics import TimedEvent, of_type, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Track:
     """One side of an answer. `stopped` are the (start, end) of preempted forwards."""
 
     forwards: tuple[Forward, ...]
-    decisions: tuple[At[events.TokenDecided], ...]
+    decisions: tuple[TimedEvent[events.TokenDecided], ...]
     stopped: tuple[tuple[float, float], ...]
 
 
@@ -46,12 +46,12 @@ class Timeline:
     title: str
     tracks: dict[Side, Track]
     flights: tuple["Flight", ...]
-    switches: tuple[At[events.AggregatorSwitched], ...]
-    estimates: tuple[At[events.LatencyEstimated], ...]
+    switches: tuple[TimedEvent[events.AggregatorSwitched], ...]
+    estimates: tuple[TimedEvent[events.LatencyEstimated], ...]
     rtts: tuple[tuple[float, float], ...]
 
     @property
-    def decisions(self) -> tuple[At[events.TokenDecided], ...]:
+    def decisions(self) -> tuple[TimedEvent[events.TokenDecided], ...]:
         """The decisions of the traced side; of the device if both are traced."""
         return next(self.tracks[side].decisions for side in SIDES if side in self.tracks)
 
@@ -101,7 +101,7 @@ def _moved(records: Sequence[Record], seconds: float) -> list[Record]:
 
 def _track(side: Side, records: Sequence[Record]) -> Track:
     """Return one side's track; a step's last forward before its decision is the compared one."""
-    compared: dict[int, At[events.ForwardDone]] = {}
+    compared: dict[int, TimedEvent[events.ForwardDone]] = {}
     accepted: dict[int, bool | None] = {}
     forwards = list(of_type(records, events.ForwardDone))
     coming = iter(forwards)

@@ -24,7 +24,7 @@ from dragonrt.modes.sprinter import SprinterSettings
 from dragonrt.sampling.noise import Noise
 from dragonrt.sampling.rules import CoupledSpeculation
 from dragonrt.side import Side
-from scripts.lab.arena import Given, linked
+from scripts.lab.arena import MeasuredAnswer, linked
 from scripts.lab.model_pair import AnswerReader, ModelPair
 from scripts.lab.model_sides import reading_side, text_reader
 from scripts.lab.prompt import Prompt
@@ -109,7 +109,7 @@ class SprinterLineup:
         readers: Readers,
         link: LinkProfile,
         forward_s: dict[Side, float],
-    ) -> tuple[Given, dict[Side, int]]:
+    ) -> tuple[MeasuredAnswer, dict[Side, int]]:
         """Return an answer by the readers, and how many tokens behind the prompt each was fed."""
         head, settings = self.head(method), METHODS[method]
         trained: dict[str, Any] = {} if head is None else {"verifier": head}

@@ -23,7 +23,7 @@ from dragonrt.modes.messages import Block
 from dragonrt.modes.prefix import LOW_BITS
 from dragonrt.modes.question import Question
 from dragonrt.sampling.samplers import Sampler
-from dragonrt.testing.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedPrediction
 from dragonrt.wire.fields import MAX_BLOCK
 from scripts.lab.intervals import Row, averages, having
 from scripts.papers import charts
@@ -104,7 +104,7 @@ class Lockstep:
 
     def next(self, p: NDArray[np.float32], q: NDArray[np.float32]) -> SprintedToken:
         """One token, where the target says `p` [V] and the draft model `q` [V]."""
-        drafted = self.drafting.postprocess(math.inf)([SimulatedSaid(q, 0.0, p)])
+        drafted = self.drafting.postprocess(math.inf)([SimulatedPrediction(q, 0.0, p)])
         advance = self.drafting.take_draft(drafted)
         block = advance.block
         if block is not None:
@@ -119,10 +119,10 @@ class Lockstep:
                 payload=block.payload,
             )
             read = self._judging.read(sent)
-            verdict = self._judging.answer(read, [SimulatedSaid(p, 0.0, p)])
+            verdict = self._judging.answer(read, [SimulatedPrediction(p, 0.0, p)])
             advance = self.drafting.take_verdict(verdict.accepted, verdict.token)
         decided = advance.decided[0]
-        return SprintedToken(decided.token, block is not None, decided.stands is not False)
+        return SprintedToken(decided.token, block is not None, decided.accepted is not False)
 
 
 THEOREMS: dict[int, tuple[Callable[[float, float], float], str, str]] = {
@@ -197,7 +197,7 @@ def _runs(verifier: KnownRates, seed: int) -> dict[int, float]:
         drafting = sprinter.SprinterDrafting(question, SETTINGS, resources)
         while drafting.ready:
             q, p = (Q, Q) if drafting.decided < ACCEPTABLE else (certain, doubted)
-            drafting.take_draft(drafting.postprocess(float("inf"))([SimulatedSaid(q, 0.0, p)]))
+            drafting.take_draft(drafting.postprocess(math.inf)([SimulatedPrediction(q, 0.0, p)]))
         passed += drafting.decided
     return {2: passed / RUNS, 3: DRAFT_S * (1 + passed / RUNS)}
 

@@ -13,7 +13,7 @@ from peft.tuners.lora import LoraLayer
 from torch import Tensor, nn
 
 from dragonrt import bundled
-from dragonrt.cli.loading import counting
+from dragonrt.cli.loading import showing_progress
 from dragonrt.cli.options import option
 from scripts.train.loop import run
 from scripts.train.models.files import llama_cpp_name, unpermuted
@@ -158,7 +158,7 @@ def statistics(
         if name.rpartition(".")[2] in _MODULES:
             listen(llama_cpp_name(f"model.{name}.weight", llama.config.num_hidden_layers), module)
     readings = read_rows(samples, tokenizer)[:n]
-    with torch.no_grad(), counting("reading samples") as show:
+    with torch.no_grad(), showing_progress("reading samples") as show:
         for number, each in enumerate(readings):
             for row in each.rows:
                 states(llama, [row])  # alone, so that nothing is padded

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from dragonrt.cli.console import messages, output, say
-from dragonrt.cli.loading import counting
+from dragonrt.cli.loading import showing_progress
 from dragonrt.cli.options import option
 from dragonrt.control.trained import (
     KIND,
@@ -290,7 +290,7 @@ def verifier(
         pair = ModelPair.load(draft, target)
     with messages.status("reading the corpus"):
         texts = read_texts(corpus, pair.draft, plan.seed)
-    with counting("drafting") as show:
+    with showing_progress("drafting") as show:
         parts = collect_parts(
             pair, texts, plan.samples, plan.seed, lambda part, done, total: show(done, total, part)
         )

@@ -34,7 +34,7 @@ def forward(
     """Some log-probabilities after each of so many tokens; none if it is stopped."""
     feed = Feed(rows, [*range(5, 5 + size)], 0, True, stop or Preemption(), False)
     (found,) = on.forward([feed])
-    return np.array([each.at(np.arange(99)) for each in found or ()])
+    return np.array([each.log_probabilities(np.arange(99)) for each in found or ()])
 
 
 def bounded(on: LlamaBackend, bound: int) -> dict[str, float]:

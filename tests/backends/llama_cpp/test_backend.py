@@ -98,7 +98,7 @@ def test_no_bit_changes_over_random_steps(subject: Subject, behind: int) -> None
                 continue
             for logits in found:
                 wanted = alone[row.number][row.length]
-                np.testing.assert_array_equal(logits.at(every)[0], wanted)
+                np.testing.assert_array_equal(logits.log_probabilities(every)[0], wanted)
                 row.length += 1
             compared += len(feed.tokens)
     assert stopped
@@ -111,12 +111,12 @@ def test_bits_are_equal_at_every_number_of_threads(name: str, library: Path) -> 
     for threads in THREADS:
         on = Subject(load_model(file_of(name), threads=threads, library=library))
         every = np.arange(0, on.info.vocabulary, 7)
-        document = _document(on, 250)
-        rows = on.backend.open([document], 130)
+        rows = on.backend.open([document := _document(on, 250)], 130)
         prompt = Feed(rows, on.text(130, 1), 0, False, Preemption(), True)
         (read,) = on.backend.forward([prompt])
         assert read is not None
-        found.append(np.stack([*_alone(on, document, on.text(12, 2), every), read[0].at(every)[0]]))
+        after = _alone(on, document, on.text(12, 2), every)
+        found.append(np.stack([*after, read[0].log_probabilities(every)[0]]))
     for each in found[1:]:
         np.testing.assert_array_equal(each, found[0])
 
@@ -137,6 +137,6 @@ def _alone(
     for _ in text:
         (logits,) = on.backend.forward([row.feed(text, 1, Preemption())])
         assert logits is not None
-        found.append(logits[0].at(every)[0])
+        found.append(logits[0].log_probabilities(every)[0])
         row.length += 1
     return np.stack(found)

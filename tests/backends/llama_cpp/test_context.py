@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dragonrt import bundled
 from dragonrt.backends.backend import Feed, Preemption
 from dragonrt.backends.llama_cpp.backend import LlamaBackend, LlamaRows, load_model
-from dragonrt.backends.llama_cpp.context import Context, lone_places
+from dragonrt.backends.llama_cpp.context import Context, lone_token_indices
 from dragonrt.backends.llama_cpp.gguf_file import write_adapter
 from dragonrt.backends.llama_cpp.library import LlamaModel, load_library
 from dragonrt.backends.lora import Factors
@@ -43,7 +43,7 @@ def read(on: LlamaBackend, rows: LlamaRows) -> NDArray[np.float32]:
     """The log-probabilities after each of the tokens."""
     (found,) = on.forward([Feed(rows, TOKENS, 0, True, Preemption(), False)])
     assert found is not None
-    return np.stack([each.at(np.arange(200)) for each in found])
+    return np.stack([each.log_probabilities(np.arange(200)) for each in found])
 
 
 def in_process(function: str, file: Path, number: int) -> Any:
@@ -72,7 +72,7 @@ def test_a_stopped_forward_leaves_no_gap_in_an_empty_row(on: LlamaBackend, block
     found, length = list[NDArray[np.float32]](), 0
     for tokens in blocks:
         (logits,) = on.forward([Feed(last, tokens, length, True, Preemption(), False)])
-        found += [each.at(np.arange(200)) for each in logits or ()]
+        found += [each.log_probabilities(np.arange(200)) for each in logits or ()]
         length += len(tokens)
     np.testing.assert_array_equal(np.stack(found), read(on, on.open([on.empty()], 20)))
 
@@ -207,4 +207,4 @@ def test_every_context_has_the_adapter(on: LlamaBackend, tmp_path: Path) -> None
     ids=str,
 )
 def test_lone_tokens_of_a_batch(sequences: list[int], alone: list[int]) -> None:
-    assert lone_places(sequences) == alone
+    assert lone_token_indices(sequences) == alone

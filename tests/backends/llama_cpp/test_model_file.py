@@ -76,9 +76,9 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said(path: Path, adapter: Path | None = None) -> NDArray[np.float32]:
     """What llama.cpp gives to TOKENS: log-probabilities [tokens, vocabulary]."""
     on = load_model(path, threads=1, adapter=adapter)
-    feed = Feed(on.open([on.empty()], 16), TOKENS, 0, True, Preemption(), False)
-    (found,) = on.forward([feed])
-    return np.stack([each.at(np.arange(on.info.vocabulary))[0] for each in found or ()])
+    (found,) = on.forward([Feed(on.open([on.empty()], 16), TOKENS, 0, True, Preemption(), False)])
+    every = np.arange(on.info.vocabulary)
+    return np.stack([each.log_probabilities(every)[0] for each in found or ()])
 
 
 def wanted(model: Any) -> NDArray[np.float32]:

@@ -115,10 +115,9 @@ def opened(backend: VllmBackend, *lengths: int) -> RowSet:
 def test_every_row_is_its_own_text(backend: VllmBackend) -> None:
     rows = opened(backend, 3, 0)
     found = rows.extend_all([5, 6])
-    assert [[int(p.argmax()) for p in each.at(np.arange(VOCABULARY))] for each in found] == [
-        [4, 1],
-        [5, 2],
-    ]
+    assert [
+        [int(p.argmax()) for p in each.log_probabilities(np.arange(VOCABULARY))] for each in found
+    ] == [[4, 1], [5, 2]]
     rows.truncate(1)
     assert rows.extend([9]).probability(5)[0] > 0.9
     assert rows.kv.document(0, 2).dump()["tokens"].tolist() == [5, 9]
@@ -126,7 +125,7 @@ def test_every_row_is_its_own_text(backend: VllmBackend) -> None:
 
 
 def predicted(rows: RowSet, *tokens: int) -> list[int]:
-    found = rows.extend(tokens).at(np.arange(VOCABULARY))
+    found = rows.extend(tokens).log_probabilities(np.arange(VOCABULARY))
     return [int(each.argmax()) for each in found]
 
 

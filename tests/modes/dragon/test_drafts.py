@@ -193,4 +193,4 @@ def test_they_are_those_of_the_mixture() -> None:
     ],
 )
 def test_who_decides_from_both_distributions_knows_them(settings: Settings, known: bool) -> None:
-    assert (settings.unranked is None) == known
+    assert (settings.no_probabilities_because is None) == known

@@ -31,7 +31,7 @@ from dragonrt.modes.question import Question
 from dragonrt.privacy.disclosure import Disclosure
 from dragonrt.sampling.samplers import Sampler
 from dragonrt.side import Side, other
-from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, said_of
+from dragonrt.testing.scripted import Script, ScriptedModel, SimulatedModel, predictions_of
 from dragonrt.traces import events
 from dragonrt.wire.reasons import End, Reason
 from scripts.campaign.interleaving import Interleaving
@@ -58,7 +58,7 @@ EMPTY = TokenPrefix(start_hash(7))
 
 def do(mode: Dragon, work: Work, now: float = 0.0) -> Effects:
     return mode.handle(
-        Computed(work, work.postprocess(said_of(MODELS[mode.side], work)), 0.01), now
+        Computed(work, work.postprocess(predictions_of(MODELS[mode.side], work)), 0.01), now
     )
 
 
@@ -184,7 +184,7 @@ def test_a_side_drafts_up_to_its_bound_and_sends_what_it_drafts() -> None:
 def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
     mode = joined()
     work = wanted(mode)
-    result = work.postprocess(said_of(MODELS["device"], work))
+    result = work.postprocess(predictions_of(MODELS["device"], work))
     assert work.following is not None
     following = work.following(result)
     assert following is not None
@@ -196,7 +196,7 @@ def test_what_is_wanted_next_is_known_before_the_outcome_is() -> None:
     last = joined(question=replace(QUESTION, accepted=(5,) * 19))
     work = wanted(last)
     assert work.following is not None
-    assert work.following(work.postprocess(said_of(MODELS["device"], work))) is None
+    assert work.following(work.postprocess(predictions_of(MODELS["device"], work))) is None
 
 
 def test_a_forward_of_a_dead_line_is_stopped_and_gives_nothing() -> None:

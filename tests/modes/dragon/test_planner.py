@@ -11,13 +11,13 @@ from typing_extensions import override
 from dragonrt.control.scheduler import Aggregator
 from dragonrt.modes.dragon.decision import Decision
 from dragonrt.modes.dragon.drafts import DraftQueue, Drafts
-from dragonrt.modes.dragon.planner import BLOCK, Draft, Planner
+from dragonrt.modes.dragon.planner import BLOCK, DraftPostprocess, Planner
 from dragonrt.modes.dragon.settings import DragonResources, DragonSettings, DragonSetup
 from dragonrt.modes.mode import Prepared, Span
 from dragonrt.modes.prefix import TokenPrefix, extended, start_hash
 from dragonrt.modes.question import Question
 from dragonrt.privacy.evidence import SideDraft
-from dragonrt.testing.scripted import SimulatedSaid
+from dragonrt.testing.scripted import SimulatedPrediction
 
 V = 64
 STOP = 9
@@ -107,15 +107,15 @@ def test_what_is_missing_before_a_draft_at_hand_is_drafted() -> None:
     assert plans.next_steps() == (1, 3)
 
 
-def sure_of(token: int) -> SimulatedSaid:
+def sure_of(token: int) -> SimulatedPrediction:
     p: NDArray[np.float32] = np.full(V, 0.01, np.float32)
     p[token] = 1.0
-    return SimulatedSaid(p, 0.0, np.zeros(1, np.float32))
+    return SimulatedPrediction(p, 0.0, np.zeros(1, np.float32))
 
 
-def postprocess(span: Span, guess: list[int]) -> Draft:
+def postprocess(span: Span, guess: list[int]) -> DraftPostprocess:
     setup = DragonSetup("device", Question(seed=1), DragonSettings(), DragonResources(vocabulary=V))
-    return Draft(setup, span, guess, ())
+    return DraftPostprocess(setup, span, guess, ())
 
 
 def test_drafts_end_where_a_guess_is_wrong() -> None:

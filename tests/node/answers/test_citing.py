@@ -20,8 +20,8 @@ from dragonrt.node.answers.citing import (
     is_refusal,
     marks,
     missing,
-    named,
     sentence_of,
+    shown_sources,
 )
 from dragonrt.privacy.evidence import AnswerEvidence
 from dragonrt.side import Side
@@ -49,7 +49,7 @@ def test_sources_have_clear_evidence_or_the_most_of_all(
     bound = math.inf if most is None else most
     weights = [*own, *(min(each, bound) for each in others)]
     largest = max(weights, default=0.0)
-    found = named(sources(*own), sources(*others), most)
+    found = shown_sources(sources(*own), sources(*others), most)
     sides = [*(["device"] * len(own)), *(["cloud"] * len(others))]
     every = list(zip(sides, [*sources(*own), *sources(*others)], weights, strict=True))
     if largest >= FEWEST_BITS:
@@ -81,7 +81,7 @@ def test_chunks_of_one_file_are_one_source_in_reading_order() -> None:
 def test_without_evidence_the_words_of_the_answer_decide() -> None:
     read = [Passage("", "boat.md", 0.4, "It lies in Tarnby."), Passage("", "car.md", 0.9, "Blue.")]
     found = cited(read, [], "Tarnby", "Where?")
-    assert [source.name for _, source in named(found, [], None)] == ["boat.md"]
+    assert [source.name for _, source in shown_sources(found, [], None)] == ["boat.md"]
 
 
 def test_a_cloud_sends_its_sources_and_the_codes_it_lacks() -> None:

@@ -152,7 +152,7 @@ def attack(
         async with reached(cloud, asks, reachable) as connector:
             asking = ClientSession(asks, {"cloud": connector}, question, settings, KIT, watch)
             found.answer = await asking.ask()
-            await connector.settled()
+            await connector.wait_ticks_over()
             await asyncio.gather(*leaving)
 
     run(ask())

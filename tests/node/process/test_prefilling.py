@@ -119,7 +119,7 @@ async def answer_of(side: LocalSide, *, late: bool = False) -> tuple[str, bytes]
     texts = [side.model.decode(each) for each in prepared.prepared.texts]
     assert sorted(texts) == sorted(NOTES.values())
     assert QUESTION.prompt in side.model.decode(prepared.prepared.question)
-    return prepared.evidence, found
+    return prepared.passages_hash, found
 
 
 async def test_kv_has_the_same_bits_however_it_came_about(
@@ -159,7 +159,7 @@ async def test_idle_time_goes_to_new_files_and_to_what_was_asked_about(
     sources = {chunk.digest: chunk for chunk in library.retriever.index.chunks()}
     wait = written(monkeypatch, len(sources), digests := list[str]())
     async with local_side(Loaded(settings, draft_model, library)) as side:
-        with side.thread.wanted():
+        with side.thread.preparing():
             asked = Question(prompt="When does the tram leave?", document="tram.txt", documents=1)
             (await side.prepare(asked, verifies=False)).context.close()
         await wait()

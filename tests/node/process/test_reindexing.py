@@ -179,11 +179,11 @@ def _program(folder: Path, script: str) -> str:
 @asynccontextmanager
 async def _reindexing(
     folder: Path, on_report: reindexing.OnReport, thread: Any = None
-) -> AsyncIterator[reindexing.Following]:
+) -> AsyncIterator[reindexing.IndexingState]:
     options: Any = {"exclude": ()}
     order = Order([str(folder)], str(folder / "i"), "words", watch=True, options=options)
     library: Any = SimpleNamespace(left="")
     thread = thread or SimpleNamespace(busy=False)
-    following = reindexing.Following()
+    following = reindexing.IndexingState()
     async with reindexing.reindexing(order, library, thread, on_report, following, None):
         yield following

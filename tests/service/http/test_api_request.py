@@ -278,7 +278,7 @@ def test_the_warning_is_a_header_whatever_the_names_are(fields: dict[str, Any]) 
 
 
 def test_unknown_probabilities_are_rejected() -> None:
-    defaults = replace(DEFAULTS, unranked="the cloud decides")
+    defaults = replace(DEFAULTS, no_probabilities_because="the cloud decides")
     for api, field, value in ("chat", "logprobs", True), ("response", "top_logprobs", 1):
         assert parsed(api, **{field: value}).question.top_logprobs is not None
         parse, asked = APIS[api]

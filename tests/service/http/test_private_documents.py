@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from dragonrt.errors import DragonError
-from dragonrt.node.process.reindexing import Following
+from dragonrt.node.process.reindexing import IndexingState
 from dragonrt.node.process.side_settings import SideSettings
 from dragonrt.service.http import private_documents
 from dragonrt.service.http.api_request import ApiError
@@ -33,7 +33,7 @@ class WatchedSide:
     documents: PrivateDocuments | None = None
     known: dict[str, str] = field(default_factory=dict)
     unreadable: tuple[tuple[str, str], ...] = ()
-    following: Following = field(default_factory=Following)
+    following: IndexingState = field(default_factory=IndexingState)
     chunks: Sequence[Any] = ()
     left: str = ""
 
@@ -242,7 +242,7 @@ async def test_a_document_is_shown_around_a_place(
 async def test_whether_changes_are_noticed_is_told(tmp_path: Path, problem: str) -> None:
     for uploads in (None, tmp_path):
         async with served({}, uploads=uploads) as service:
-            following = service.side.following = Following(restarts=2)
+            following = service.side.following = IndexingState(restarts=2)
             told = (await service.http.get("/ready")).json()
             assert told["documents"] == {"problem": None, "restarts": 2}
             assert told["ready"]

@@ -104,7 +104,7 @@ class BaselineSide:
             ]
             text = [*fitting(documents, room - len(prompt))[0], *prompt]
             sequence = model.rows([model.document_kv(())], len(text) + asked.tokens)
-            return PrefixCache.behind(sequence, text, START)
+            return PrefixCache.with_prompt_read(sequence, text, START)
 
         return await self.thread.call(read)
 
@@ -120,7 +120,7 @@ class BaselineSide:
             prompt = fitting_prompt(model, asked.question, (), room)
             sequence = model.rows(stored, len(prompt) + asked.tokens)
             weighing = Weighing(np.array(scores) / RELEVANCE_TEMPERATURE)
-            return PrefixCache.behind(sequence, prompt, START, weighing)
+            return PrefixCache.with_prompt_read(sequence, prompt, START, weighing)
 
         return await self.thread.call(read)
 
