@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. Ctrl-C ends it with exit code 130, even while modules are imported."""
+    """Run the command in sys.argv. Ctrl-C ends it with code 130, even while modules load."""
     try:
         from dragonrt.cli import main as run
 

@@ -33,7 +33,7 @@ OWN = (SideSettings, NetworkSettings, LinkSettings)
 
 
 class Device(Chat):
-    """A conversation (Chat) on a connected device; `close` aborts the answers of all its chats."""
+    """The conversation that `connect` yields. Its `close` aborts the answers of all its chats."""
 
     def __init__(self, device: programs.Device, setup: DeviceSetup, stops: Iterable[str]) -> None:
         super().__init__(device, setup.question, setup.seed, stops)

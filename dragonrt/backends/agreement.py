@@ -41,7 +41,7 @@ _JOINTS = frozenset(" ,.:/-–'’&+#@_()%")
 
 
 class Kind(Enum):
-    """A class of token texts, such as DIGIT or BREAK, that shows where a value begins and ends."""
+    """A class of token texts, such as DIGIT, to find where a number or name begins and ends."""
 
     DIGIT = auto()
     CAPITAL = auto()
@@ -115,7 +115,7 @@ BEFORE = ValueState()
 
 
 class Agreement:
-    """Finds rows that disagree with an answer's number or name: they gave it less than e^-5."""
+    """Finds the documents (rows) that gave an answer's number or name a probability below e^-5."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str], vocabulary: int) -> None:
         self._decode, self._vocabulary = decode, vocabulary
@@ -138,7 +138,7 @@ class Agreement:
         return before._replace(phase=phase) if kind is Kind.WORD else None
 
     def state_with_rows(self, before: ValueState, token: int, rows: RowLogits) -> ValueState:
-        """Return the ValueState after `before` and a `token`; `rows` are the predictions of it."""
+        """Return the ValueState after `before` and a `token`, given the `rows` that predict it."""
         if (found := self.after(before, token)) is not None:
             return found
         phase = phase_after(before.phase, self.kind(token))
@@ -170,6 +170,6 @@ class Agreement:
         return found
 
     def are_words(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return which `tokens` are plain words, all that a row disagreeing with a name says."""
+        """Return a mask of `tokens`: True for each that begins a word in small letters."""
         free = (self.kind(token) is Kind.WORD for token in tokens.tolist())
         return np.fromiter(free, np.bool_, tokens.size)

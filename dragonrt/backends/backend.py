@@ -74,8 +74,8 @@ class ModelInfo:
         finetune: the purpose or name that the model's file gives, which selects a prompt; or "".
         exact_batches: whether a feed gives the same bits whatever other feeds share its forward.
         kv_memory: bytes that the engine reserved for KV when loading; None: it allocates as needed.
-        shared_tokens: limits a forward on a CPU, in rows times tokens: its prompts while another
-            answer is open, and each client's answers while other clients have open answers.
+        shared_tokens: the most rows times tokens that a forward on a CPU reads of prompts while
+            several answers are open, or of a client's answers while other clients have some open.
     """
 
     parameters: int
@@ -100,7 +100,7 @@ class ModelInfo:
 
     @property
     def question_piece(self) -> int:
-        """Return at what multiples of tokens a prompt's question may be split; 1 is anywhere."""
+        """Return n: forwards split a question only at multiples of n tokens; 1 is anywhere."""
         enough = self.exact_tokens is None or self.exact_tokens >= ENOUGH
         return 1 if self.exact_blocks and enough else self.prompt_piece
 
@@ -143,7 +143,7 @@ class Rows(Protocol):
         """Allocate room for `tokens` shared tokens in total. The tokens that are stored stay."""
 
     def document(self, row: int, length: int) -> Document:
-        """Make a Document of the first `length` tokens read into a `row` that began without one."""
+        """Make a Document of the first `length` shared tokens of a `row` with an empty document."""
 
 
 class RowLogits(Protocol):
@@ -186,7 +186,7 @@ class Feed:
 class Backend(Protocol):
     """A loaded model, which reads documents and predicts the next tokens of rows.
 
-    One thread calls it; any thread may read attributes and call `load`. `open` reserves `pool`.
+    One thread calls it; any thread may read attributes and call `load`. `pool` limits its KV.
     """
 
     info: ModelInfo

@@ -33,7 +33,7 @@ class Factors(NamedTuple):
 
 
 def read_lora(directory: Path) -> tuple[dict[str, Factors], str]:
-    """Read a LoRA's directory: (Factors by layer, its SHA-256). ModelError if it cannot be read."""
+    """Return a LoRA's Factors by layer, and its files' SHA-256. ModelError if it cannot be read."""
     try:
         text = read_bytes(directory / _CONFIG)
         content = read_bytes(directory / _WEIGHTS, math.inf)

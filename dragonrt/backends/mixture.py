@@ -72,8 +72,8 @@ class RowWeights:
 class Mixture:
     """A side's prediction after one prefix: its rows, mixed by relevance (DRAGON Eq. 2).
 
-    `weigh()` gives the weights of `rows`, and `state` the rows that disagree with the value at the
-    prefix's end and so lose their weight (SPEC 5). Each property is computed at its first use.
+    `rows` are the distributions, and `weigh()` returns their weights when a property needs them.
+    Rows that disagree with the number or name at the prefix's end, as `state` says, lose theirs.
     """
 
     rows: RowLogits

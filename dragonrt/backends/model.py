@@ -152,7 +152,7 @@ class LanguageModel:
         return rows.kv.document(0, rows.length)
 
     def prefill(self, tokens: Tokens[int], done: Done[Document], preemption: Preemption) -> Request:
-        """Return a scheduler's Request to read one document; `done` gets its KV or an exception."""
+        """Return a Request to read a document's `tokens`; `done` gets the Document or an error."""
         length = len(tokens)
         rows, known = self.rows([self.backend.empty()], length), self.backend.token_document(tokens)
         if known is not None:  # what it needs is computed with the first question behind it

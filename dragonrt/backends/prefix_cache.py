@@ -1,4 +1,4 @@
-"""The KV of one answer: rows of documents, followed by its prompt and its newest text (SPEC 1)."""
+"""Predict what follows prefixes of an answer; keep the KV of its prompt and newest text."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -26,8 +26,8 @@ LONGEST_RUN = 16
 class PrefixCache:
     """Predicts the next token after prefixes of an answer, and reads shared prefixes only once.
 
-    All texts follow one prompt. A hash identifies a prefix. The first request opens the rows and
-    reads the prompt. Make a request only when the last one is done. Use the model's thread.
+    Each prefix has a hash, which the caller gives. The first request allocates the KV and reads
+    the prompt. Make a request only when the previous one is done, and in the model's thread.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class PrefixCache:
         return run_alone(partial(self.request, tokens, hashes, first, hidden=hidden))
 
     def prefill(self, done: Done[list[Mixture]], preemption: Preemption) -> Request:
-        """Return a scheduler's Request to read the prompt; `done` gets [the Mixture after it]."""
+        """Return a Request to read the prompt; `done` gets a list of one, the Mixture after it."""
         return self.request([], self._hashes[:1], 0, done, preemption)
 
     def request(
@@ -118,10 +118,10 @@ class PrefixCache:
         *,
         hidden: bool = False,
     ) -> Request:
-        """Return a scheduler's Request to predict what follows n of `tokens`, each n >= `first`.
+        """Return a Request to predict what follows the first n `tokens`, for each n >= `first`.
 
-        `tokens` are an answer, `hashes[n]` the hash of its first n. `done` gets a list: a Mixture
-        for each n, with hidden states if `hidden`. ModelError or BusyError: rows get no memory.
+        `tokens` are an answer, `hashes[n]` the hash of its first n. `done` gets a Mixture for each
+        n, with hidden states if `hidden`, or an error. ModelError or BusyError: no memory for KV.
         """
         rows, prompt = self.rows, self._prompt
         wanted, first = first, self._judged_from(tokens, hashes, first)
@@ -168,9 +168,9 @@ class PrefixCache:
         return bool(state.lost) and bool(state.rows(rows)[read].all())
 
     def reusable_tokens(self, hashes: Sequence[int], first: int) -> int:
-        """Return how many first tokens of an answer are in the rows, at most `first` - 1.
+        """Return how many first tokens of an answer have KV, so a request need not read them.
 
-        `hashes[n]` is the hash of the answer's first n tokens, with which the rows are compared.
+        `hashes[n]` names the first n tokens. At most `first` - 1, as reading the next one predicts.
         """
         length = max(0, min(self.rows.length - len(self._prompt), len(hashes) - 1))
         while self._hashes[length] != hashes[length]:

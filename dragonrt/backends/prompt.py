@@ -135,7 +135,7 @@ class PlainPrompt:
     start: str = ""
 
     def document_text(self, title: str, text: str) -> str:
-        """Return the prompt up to the question. `title` is ignored: models were trained without."""
+        """Return the prompt up to the question, without `title`, as the models were trained."""
         return f"{self.start}{self.template.before}{text}{self.template.gap}"
 
     def question_text(self, history: Sequence[Turn], question: str, instructions: str = "") -> str:

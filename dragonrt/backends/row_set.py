@@ -1,4 +1,4 @@
-"""Rows, one per document, that share their newest tokens (SPEC section 1)."""
+"""Open rows, one per document, then append the same tokens to all of them, or remove some."""
 
 from collections.abc import Sequence
 

@@ -1,8 +1,7 @@
 """Choose which requests share a model's next forward, and how many tokens each of them reads.
 
-Requests join and leave between two forwards. A preemption ends its request. Several clients have
-fair shares of the tokens computed (`FairShares`); one client's requests go in order of arrival.
-A scheduler belongs to the thread of its model.
+Requests join and leave between two forwards. Clients have fair shares of the computed tokens
+(`FairShares`); one client's requests go in order of arrival. The model's thread runs all this.
 """
 
 from collections import Counter
@@ -32,27 +31,29 @@ Done = Callable[[T | Exception], None]
 
 
 def share_keys(client: Client) -> tuple[Client, ...]:
-    """Return the keys that FairShares counts by for a client: (address,), (address, connection)."""
+    """Return a client's keys in FairShares: (address,), and (address, connection) if it has one."""
     return tuple(client[: length + 1] for length in range(len(client)))
 
 
 class FairShares:
     """Counts what each address and connection got of the model, to give all fair shares.
 
-    A weighted fair queue (Virtual Token Counter: Sheng et al., Fairness in Serving Large Language
-    Models, OSDI 2024): prompts and answers count alike, as rows times tokens, and the client that
-    got least is first. Counts begin at the waiting client that got least, so waiting earns nothing.
+    It is a weighted fair queue (Virtual Token Counter, Sheng et al. 2024). Prompts and answers
+    count alike, in rows times tokens, and the client that got least is first.
     """
 
     def __init__(self) -> None:
         self._ahead: dict[Client, float] = {}
 
     def place(self, client: Client) -> tuple[float, ...]:
-        """Return a sort key: the client that got least of the model has the smallest."""
+        """Return what a client's address and connection got of the model. The least is first."""
         return tuple(self._ahead.get(each, 0.0) for each in share_keys(client))
 
     def charge(self, used: Mapping[Client, int], waiting: Iterable[Client]) -> None:
-        """Count `used`, a forward's rows times tokens by client; `waiting` still have requests."""
+        """Count what clients `used` of a forward, in rows times tokens.
+
+        First the least count of `waiting` clients is taken from all, so idle time earns nothing.
+        """
         least = dict[Client, float]()
         for each in {level for client in waiting for level in share_keys(client)}:
             least[each[:-1]] = min(least.get(each[:-1], inf), self._ahead.get(each, 0.0))
@@ -64,7 +65,7 @@ class FairShares:
 
 
 class Portions:
-    """Limits how much of one forward each client may use while several have open answers."""
+    """Limits each client's rows times tokens of a forward while several have open answers."""
 
     def __init__(self, clients: Iterable[Client], size: int) -> None:
         """`clients` have open answers. Each may have one request, or several of `size`."""
@@ -176,11 +177,11 @@ class Scheduler:
     def schedule(self, piece: int = ALONE, clients: Iterable[Client] = ()) -> Batch:
         """Return the next forward: tokens of answers, then pieces of prompts in the space left.
 
-        Preempted requests end. The client that got least of the model is first. If several
-        `clients` have open answers, the forward has one answer of each, or several of one client
-        with at most `shared_tokens` rows times tokens. Prompts have at most `piece` rows times
-        tokens, or twice those of the answers if that is more. The first client's request is read
-        alone if it would get less than half of the forward and not reach its prompt's end.
+        The model's thread calls it for each forward. Preempted requests end. The client that got
+        least of the model is first. If several `clients` have open answers, the forward has one
+        answer of each, or several within `shared_tokens` rows times tokens. All prompts together
+        have at most `piece` rows times tokens, or twice those of the answers if that is more. The
+        first request is alone if it would get less than half of it, and not end its prompt.
         """
         for request in tuple(self.requests):
             if request.preemption.requested:
@@ -218,7 +219,7 @@ class Scheduler:
         return batch
 
     def update(self, batch: Batch, found: Sequence[Sequence[RowLogits] | None] | Exception) -> None:
-        """End a forward that gave `found`: call `done` of complete requests, queue others again."""
+        """Pass `found`, a forward's logits or error, to `done`; queue unfinished requests again."""
         if batch.portions is not None:
             waiting = [each for each in self.requests if batch.leaves(each, len(each.tokens))]
             self._shares.charge(batch.used, {each.client for each in waiting})
@@ -262,7 +263,7 @@ def _suffices(batch: Batch, first: Request) -> bool:
 
 
 def run_alone(make: Callable[[Done[T], Preemption], Request]) -> T:
-    """Run the Request that `make(done, preemption)` returns, alone; return or raise its result."""
+    """Run the Request that `make` returns, without any others, and return or raise its result."""
     found: list[T | Exception] = []
     request = make(found.append, Preemption())
     scheduler = Scheduler(request.rows.info)

@@ -49,11 +49,11 @@ class Outputs(NamedTuple):
 
 
 class Context:
-    """A llama.cpp context: numbered sequences of tokens with KV. One thread calls most methods.
+    """A llama.cpp context: numbered sequences of tokens with their KV, which forwards extend.
 
     Attributes:
-        single_from: the position from which a forward of one token gives other last bits than a
-            larger one, so `forward` reads such tokens in a special way; None: no position.
+        single_from: the position from which a token that llama.cpp reads alone gets other last
+            bits, so `forward` adds a second token or uses one thread; None: no position.
     """
 
     def __init__(

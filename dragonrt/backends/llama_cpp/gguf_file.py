@@ -38,7 +38,7 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class Stored(NamedTuple):
-    """A tensor to write to a file: its numbers, or the bytes of its rows if `kind` is quantised."""
+    """A tensor to write: `data` has its numbers, or bytes [rows, bytes] of a quantised `kind`."""
 
     name: str
     data: NDArray[Any]

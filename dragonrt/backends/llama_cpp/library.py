@@ -1,8 +1,7 @@
 """Call llama.cpp by ctypes: the compiled library of an installed package, and its models.
 
-llama.h changes with every release, its structures too. So only the first four words of a context's
-options are set, which have been the same for years. Others keep their defaults or have a function.
-Options are passed by value in a larger structure, of which the library reads its own part.
+`load_library` finds the library, a Library has its functions, and a LlamaModel is a loaded file.
+Releases change the C structures, so only a context's first four options, which stay, are set.
 """
 
 import ctypes
@@ -46,7 +45,7 @@ _DEFAULTS = (512, 2048, 512, 1)  # of the first four words of a context's option
 
 
 class Options(ctypes.Structure):
-    """C options to load a model (all defaults) or make a context (four are set, not the `rest`)."""
+    """The C options to load a model or make a context. Those in `rest` keep their defaults."""
 
     _fields_ = (
         ("n_ctx", c_uint32),
@@ -255,9 +254,9 @@ class LlamaModel:
         return found
 
     def free(self, context: int) -> None:
-        """Free `context`, llama.cpp's pointer to a context of this model, and its memory.
+        """Free a context of this model; `context` is llama.cpp's pointer to it.
 
-        As a finalizer it keeps the model alive until then: llama.cpp reads it to free a context.
+        A Context registers this method as its finalizer, which also keeps the model until then.
         """
         self.library.free(context)
         _trim(0)
@@ -285,7 +284,7 @@ def load_library(path: Path | None = None) -> Library:
 
 
 def installed(module: str) -> Path | None:
-    """Return the llama.cpp library file in an installed package, without importing it, or None."""
+    """Return the llama.cpp library file of the Python package `module`; None if it has none."""
     spec = find_spec(module)
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for pattern in _FILES:

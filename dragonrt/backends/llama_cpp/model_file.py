@@ -49,7 +49,7 @@ def reader_file(on_progress: OnProgress = _unseen) -> Path:
 
 
 def draft_file(on_progress: OnProgress = _unseen) -> Path:
-    """Return the GGUF file of `smollm2`'s draft model; make a missing one, as `reader_file`."""
+    """Return the GGUF file of `smollm2`'s draft model; make a missing one, and report progress."""
     return with_layers(reader_file(on_progress), bundled.DRAFT_FILE)
 
 
