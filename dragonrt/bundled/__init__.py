@@ -59,7 +59,7 @@ def smollm2_file() -> Path | None:
 
 
 def default_model(name: str = DEFAULT_MODEL) -> str:
-    """Return SmolLM2's name, or a toy's if it is missing, for "default[-draft]", else `name`."""
+    """Resolve "default" and "default-draft": SmolLM2 if installed, else a toy; keep other names."""
     real, toy = _USUAL.get(name, (name, name))
     return real if smollm2_file() is not None else toy
 
@@ -80,7 +80,7 @@ def verifiers() -> tuple[str, ...]:
 
 
 def verifier_path(name: str) -> Path:
-    """Return the path of a draft verifier's files without suffix. Raises BundledError if none."""
+    """Return a draft verifier's path without .json or .safetensors; BundledError if none."""
     return _path("verifier", name, verifiers())
 
 
@@ -90,7 +90,7 @@ def controllers() -> tuple[str, ...]:
 
 
 def controller_path(name: str, draft: str = DEFAULT_DRAFT) -> Path:
-    """Return the path, no suffix, of a block-length controller; "default": for model `draft`."""
+    """Return a block-length controller's path without .json; "default" is for the model `draft`."""
     if name == "default":
         own = f"{Path(default_model(draft)).name}--"
         name = next((each for each in controllers() if each.startswith(own)), name)

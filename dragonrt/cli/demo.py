@@ -1,7 +1,6 @@
 """`dragonrt demo` and `dragonrt experiment latency`: measure answers of two real processes.
 
 This process is the device. It starts the cloud, `dragonrt cloud`, as a second process on loopback.
-Heavy modules are imported only after this start, so that both processes load at the same time.
 """
 
 import csv

@@ -97,7 +97,7 @@ def say_languages(loaded: "Loaded") -> None:
 
 
 def make_file(model: str) -> None:
-    """Make a SmolLM2 model's missing GGUF file, or download that of a name hf.co/…."""
+    """Make the GGUF file of a SmolLM2 model, or download a model hf.co/…, if it is missing."""
     from dragonrt.backends.llama_cpp.hub import HubFile
     from dragonrt.backends.llama_cpp.model_file import MADE
 

@@ -1,7 +1,6 @@
 """Options made from the fields of settings, the environment and the settings file.
 
-A field is declared once: its option, its environment variable and its key of the settings file
-follow from it. The file is TOML and has one table per command; keys are the names of options.
+The settings file is TOML and has one table per command; its keys are the names of options.
 """
 
 import functools
@@ -115,9 +114,8 @@ def derived(
 ) -> Callable[[type[T]], type[T]]:
     """Return a class decorator that adds an option for each field of the settings in `panels`.
 
-    `panels` maps settings classes to headings in the help. The heading `shared` is for fields that
-    several classes have. `only` or `without` choose fields by name. An option's value is None
-    unless the user gives it: see `given`.
+    `panels` maps each settings class to its heading in the help; fields of several classes are
+    under the heading `shared`. `only` or `without` choose fields by name.
     """
     found: dict[str, dict[type, Entry]] = {}
     for cls in panels:
@@ -147,7 +145,10 @@ def given(options: Any) -> dict[str, Any]:
 
 
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
-    """Make settings of `cls` from the user's `options`, else from `fixed`. Raises SettingError."""
+    """Make an instance of the settings class `cls` from the options of a command.
+
+    A field is of `options` unless None there, else of `fixed`. Raises SettingError for bad values.
+    """
     return assemble_known(cls, fixed | given(options))
 
 

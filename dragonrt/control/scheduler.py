@@ -17,7 +17,8 @@ from dragonrt.side import Side, other
 class Aggregator(StrEnum):
     """Which side decides each token of an answer: the values of `--aggregator`.
 
-    BOTH: both decide the same. GREEDY: the faster one. RANDOM: by coin. SYNC: device, no drafts.
+    BOTH: each side decides, by the same rule, the same token. GREEDY: the side that is faster.
+    RANDOM: by coin. DEVICE, CLOUD: always this side. SYNC: the device, without drafts.
     """
 
     BOTH = "both"
@@ -58,7 +59,7 @@ def latency_difference(aggregator: Side, estimate: Estimate) -> float:
 def next_aggregator(
     placement: Aggregator, step: int, current: Side, estimate: Estimate, noise: Noise
 ) -> Side:
-    """Return who decides `step`: by `estimate` if GREEDY, by `noise` if RANDOM, else `current`."""
+    """Return who decides token `step`: GREEDY the faster, RANDOM by `noise`, else `current`."""
     match placement:
         case Aggregator.GREEDY:
             return other(current) if latency_difference(current, estimate) > 0 else current
@@ -104,7 +105,7 @@ class DecodeProfile:
         return self.k_a / self.k_b
 
     def after_context(self, context: int) -> "DecodeProfile":
-        """Return this offline profile for an answer that begins after `context` tokens."""
+        """Return an offline profile with t counted from an answer after `context` tokens."""
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
@@ -112,7 +113,7 @@ class DecodeProfile:
         return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Move the slope, not the constant, towards a draft of `delay_s` seconds at `step`."""
+        """Add a draft of `delay_s` seconds at token `step` to the averages for the slope."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 
@@ -120,9 +121,8 @@ class DecodeProfile:
 class Estimates:
     """Running estimates of each side's seconds per draft; both sides compute the same ones.
 
-    A side's DecodeProfile may be missing, or measured under another load. So the first 3 (ANCHORS)
-    samples of an answer set the constant k_c of the side's line, and later ones the slope. Until a
-    side has samples or a profile, it counts as fast as the other.
+    The first 3 (ANCHORS) samples of an answer set the constant k_c of a side's DecodeProfile, and
+    later ones its slope. Until a side has samples or a profile, it counts as fast as the other.
     """
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class Estimates:
         self._profiles[side], self._anchors[side] = profile, []
 
     def add_sample(self, side: Side, step: int, decode_s: float) -> None:
-        """Record the seconds that `side` took to draft the token `step`; 0 is not measured."""
+        """Record that `side` took `decode_s` seconds to draft token `step`; ignore unmeasured 0."""
         if decode_s <= 0:
             return
         profile = self._profiles.setdefault(side, DecodeProfile(0.0, PRIOR_STEP**2, decode_s))
@@ -150,7 +150,7 @@ class Estimates:
         profile.k_c = sum(seconds - profile.slope * at for at, seconds in anchors) / len(anchors)
 
     def for_scheduling(self, step: int, rtt_s: float, acceptance: dict[Side, float]) -> Estimate:
-        """Return the Estimate by which to choose the side that decides `step` + 1."""
+        """Return the Estimate of both sides' speed, to choose who decides the token `step` + 1."""
         decode_s: dict[Side, float] = {}
         for side in self._anchors:
             profile = self.profile(side) or self.profile(other(side))
@@ -222,7 +222,7 @@ class RttEstimator(_Estimator):
 
 
 class BandwidthEstimator(_Estimator):
-    """Measures bit/s by timed probes: the `latest` and a moving `average`; None at first."""
+    """Measures a link's bit/s by probes: the `latest` and a moving `average`; None at first."""
 
     def add(self, size: int, interval_s: float) -> None:
         """Add a probe: with `size` more bytes, a round trip took `interval_s` seconds longer."""

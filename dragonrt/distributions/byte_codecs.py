@@ -122,7 +122,7 @@ _POWERS: NDArray[Any] = 1 << np.arange(MAX_LOW_BITS, dtype=np.int64)
 
 
 class Kind(IntEnum):
-    """The format of an encoded distribution, in the three lowest bits of its first byte."""
+    """The format of an encoded distribution: DENSE has all tokens, other kinds the likeliest."""
 
     DENSE_FP16 = 1
     DENSE_FP32 = 2

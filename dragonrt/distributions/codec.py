@@ -32,10 +32,10 @@ QS, K_SQS, C_SQS = LatticeKind
 
 
 def codec(name: str, vocabulary: int, *, tokens_by_id: bool = False) -> Codec:
-    """Return the codec `name`, such as "topk:8:renorm" (see VALID_FORMS). Raises CodecError.
+    """Return the codec `name`, such as "topk:8:renorm", for distributions of `vocabulary` tokens.
 
-    With `tokens_by_id` a token is sent as its id, not as its rank among the transmitted tokens. The
-    baseline S-Q (QSV) needs ids, for it also drafts tokens that are not among the transmitted.
+    With `tokens_by_id` a lattice codec sends a draft as its id, not its rank among the tokens with
+    a probability sent; the baseline S-Q (QSV) drafts others, too. Raises CodecError for bad names.
     """
     if not 0 < vocabulary < 2**31:
         raise CodecError(f"a vocabulary of {vocabulary} tokens cannot be coded")

@@ -1,7 +1,7 @@
-"""Enumerative coding: a K-subset of n tokens, or a composition, is sent as its rank, a number.
+"""Rank and unrank K-subsets of n tokens, and compositions, to send each as one number.
 
-The combinatorial number system in an order that is cheap to compute: the n tokens are cut into two
-halves. Subsets are ordered by their number of tokens in the lower half, the likeliest number first,
+Enumerative coding in an order that is cheap to compute: the n tokens are cut into two halves.
+Subsets are ordered by their number of tokens in the lower half, the likeliest number first,
 then by the rank within the lower half, then within the upper half. Each half is ranked in the same
 way, down to one or two tokens. A rank is below C(n, K) and takes ⌈log2 C(n, K)⌉ bits: SQS Eq. (5),
 SPEC 2.

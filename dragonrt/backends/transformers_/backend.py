@@ -42,7 +42,7 @@ class TransformersTokenizer(Tokenizer):
 
     @property
     def fingerprint(self) -> str:
-        """Return a hash of what token ids mean; it is the same for the model's GGUF file."""
+        """Return the vocabulary's SHA-256: only models with equal ones can mix distributions."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         kind = "slow" if backend is None else backend.decoder.__getstate__().decode()
         for mark, name in (("ByteFallback", "sentencepiece"), ("ByteLevel", "byte-level")):
@@ -107,10 +107,10 @@ class TorchLogits(RowLogits):
 
 
 class TransformersBackend(Backend):
-    """The Backend that runs a model of transformers, with a forward of its own for each feed.
+    """The Backend that runs a model of transformers, with one forward for each feed of a call.
 
-    The bits of a feed do not depend on other feeds of a call, but on the number of its tokens and
-    rows, for which attention sums in another order. So there is no `exact_blocks`.
+    A feed is the tokens that one answer or document appends to its rows. The last bits of its
+    logits depend on how many tokens and rows it has, so `info.exact_blocks` is false.
     """
 
     def __init__(self, model: Any, tokenizer: TransformersTokenizer, fingerprint: str) -> None:

@@ -1,8 +1,4 @@
-"""Store the KV of documents, and the KV of rows where a transformers forward writes it.
-
-Every token has a fixed place, so a rejection or a preemption needs no repair. Documents are padded
-on the left, the layout that every architecture's masks and positions support.
-"""
+"""Store the KV of documents and of an answer's rows, for forwards of a transformers model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +77,11 @@ class DocumentKV:
 
 
 class PaddedKvCache(Rows):
-    """Rows as tensors with a column per token. Documents are padded to end at column `width`."""
+    """The KV of an answer's rows, one per document, as tensors of a transformers model.
+
+    A token has a fixed column, so a rejected draft is simply overwritten. Documents are padded on
+    the left to end at column `width`, a layout for which every architecture has masks.
+    """
 
     def __init__(
         self, geometry: Geometry, documents: Sequence[DocumentKV], capacity: int, pool: KvPool
@@ -106,7 +106,7 @@ class PaddedKvCache(Rows):
     @torch.inference_mode()
     @override
     def reserve(self, tokens: int) -> None:
-        """Allocate room for `tokens` shared tokens in total. Buffers that grow at least double."""
+        """Make room for `tokens` tokens after the documents, in each row, before a forward."""
         if tokens > self._capacity:
             grown = max(tokens, 2 * self._capacity)
             more = (0, 0, 0, grown - self._capacity)
@@ -124,7 +124,7 @@ class PaddedKvCache(Rows):
         return DocumentKV(keys, values)
 
     def cache_for_forward(self, start: int, preemption: Preemption) -> Cache:
-        """Return a Cache by which one forward writes from column `start` on, unless preempted."""
+        """Return a Cache for a forward from column `start`; it raises Preempted if preempted."""
         for layer in self._layers:
             layer.start, layer.preemption = start, preemption
         return Cache(layers=list(self._layers))

@@ -1,8 +1,7 @@
 """Implements the interface of a backend by requests of one token to vLLM's engine.
 
-A row is a request that stays open, gets the next tokens, and computes only these. To roll a row
-back, its request is cut. If the cut would change a full block of KV, a new request reads the
-shorter text. Its full blocks come from vLLM's prefix cache, or else are computed again.
+A row (an answer over one document) is a request that stays open for more tokens. To roll a row
+back, its request is cut, or a new request reads the shorter text if a full KV block would change.
 """
 
 import weakref
@@ -41,7 +40,7 @@ class TokenDocument:
 
 
 class TokenRows(Rows):
-    """Rows that store only token ids, of documents and shared ones; vLLM's engine has the KV."""
+    """The token ids of rows: a row's document, then tokens that all rows share. vLLM has the KV."""
 
     def __init__(self, number: int, documents: Sequence[TokenDocument], room: Room) -> None:
         self.number, self.count, self._room = number, len(documents), room
@@ -50,7 +49,7 @@ class TokenRows(Rows):
 
     @override
     def reserve(self, tokens: int) -> None:
-        """Do nothing: the lists of token ids grow as needed."""
+        """Do nothing: Rows demands that room be made for tokens, but these lists grow as needed."""
 
     @override
     def document(self, row: int, length: int) -> TokenDocument:
@@ -59,7 +58,7 @@ class TokenRows(Rows):
 
 @dataclass(frozen=True, slots=True)
 class OpenRequests:
-    """The open vLLM requests of a TokenRows: `keys` has one per row; they fill `blocks` of KV."""
+    """The open vLLM requests of a TokenRows: a key for each row, and their number of KV blocks."""
 
     keys: list[int]
     blocks: int
@@ -68,8 +67,8 @@ class OpenRequests:
 class VllmBackend(Backend):
     """The Backend that runs a model in vLLM's engine. All feeds of a call share its batches.
 
-    A preempted feed is removed between two of the engine's forwards. If requests need room, the
-    open requests that were not used for the longest time are ended.
+    A feed, the tokens that one answer or document appends, can be preempted between two forwards
+    of the engine. If open requests need room, those unused for the longest time are ended.
     """
 
     def __init__(self, engine: Engine, tokenizer: Tokenizer, info: ModelInfo) -> None:
@@ -109,7 +108,10 @@ class VllmBackend(Backend):
 
     @override
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
-        """Return each feed's logits, None if preempted. ModelError once the engine has failed."""
+        """Append each feed's tokens to its rows, and return the logits that follow them.
+
+        A preempted feed has None. Raises ModelError once the engine has failed.
+        """
         if self._dead:
             raise ModelError(self._dead)
         try:

@@ -115,8 +115,7 @@ def exact_rows(engine: Engine, vocabulary: int, longest: int) -> int:
     """Measure how large a forward may be and give the same bits as forwards of one token each.
 
     Return that size, the tokens of all requests together: at most 256, or 0 if even three tokens
-    change the bits. It is measured whenever a model is loaded, because vLLM chooses kernels by the
-    size. Those of a GPU differ in their last bits unless VLLM_BATCH_INVARIANT=1 is set.
+    change the bits. It is measured whenever a model is loaded, because vLLM chooses kernels by it.
     A random text of ids below `vocabulary` is read token by token, then in blocks together with
     others. It is compared after 40, 256, 1024 tokens, if `longest`, a request's limit, allows it.
     """

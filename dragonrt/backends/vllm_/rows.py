@@ -1,7 +1,6 @@
 """Keep the predictions and hidden states of requests, inside vLLM's workers.
 
-A row is the prediction after one token. Each vLLM request has an extra argument: its key, and how
-many of its newest rows to keep. Workers may be other processes, asked by `collective_rpc`.
+A row is the prediction after one token. A request carries a key, and how many rows to keep.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,7 +59,7 @@ class WorkerExtension:
         runner._model_forward, model.compute_logits = forwarded, computed
 
     def pair_lone_rows(self) -> None:
-        """Patch CPU layers to compute a single row twice: alone, oneDNN gives it other bits."""
+        """Patch CPU layers to compute a lone token twice, so its bits are as in a larger batch."""
 
         def paired(linear: Callable[..., Tensor]) -> Callable[..., Tensor]:
             def multiplied(x: Tensor, *arguments: Any, **options: Any) -> Tensor:
@@ -74,7 +73,7 @@ class WorkerExtension:
                 layer.cpu_linear = paired(layer.cpu_linear)
 
     def take_rows(self, keys: Sequence[int]) -> list[list[Row]] | None:
-        """Return and forget (log-probabilities, hidden state)s by request; None if one has none."""
+        """Return and forget the predictions of requests; None if another worker computes them."""
         found = [_kept[key] for key in keys] if all(key in _kept for key in keys) else None
         _kept.clear()
         return found
