@@ -115,7 +115,7 @@ def derived(
     """Return a class decorator that adds an option for each field of the settings in `panels`.
 
     `panels` maps each settings class to its heading in the help; fields of several classes are
-    under the heading `shared`. `only` or `without` choose fields by name.
+    under `shared`. `only` or `without` choose fields by name. An option not given is None.
     """
     found: dict[str, dict[type, Entry]] = {}
     for cls in panels:
@@ -147,7 +147,7 @@ def given(options: Any) -> dict[str, Any]:
 def settings(cls: type[T], options: Any, **fixed: Any) -> T:
     """Make an instance of the settings class `cls` from the options of a command.
 
-    A field is of `options` unless None there, else of `fixed`. Raises SettingError for bad values.
+    A value is from `options`, or from `fixed` if None there. Raises SettingError if it is invalid.
     """
     return assemble_known(cls, fixed | given(options))
 

@@ -105,7 +105,7 @@ class DecodeProfile:
         return self.k_a / self.k_b
 
     def after_context(self, context: int) -> "DecodeProfile":
-        """Return an offline profile with t counted from an answer after `context` tokens."""
+        """Convert an offline profile to one answer: t counts tokens after its `context` tokens."""
         return DecodeProfile(self.slope * PRIOR_STEP**2, PRIOR_STEP**2, self.predict(context))
 
     def predict(self, step: float) -> float:
@@ -113,7 +113,7 @@ class DecodeProfile:
         return max(self.slope * step + self.k_c, 0.0)
 
     def update(self, step: int, delay_s: float) -> None:
-        """Add a draft of `delay_s` seconds at token `step` to the averages for the slope."""
+        """Update the slope, not the constant, by a draft of `delay_s` seconds at token `step`."""
         self.k_a = (1 - SMOOTHING) * self.k_a + SMOOTHING * (delay_s - self.k_c) * step
         self.k_b = (1 - SMOOTHING) * self.k_b + SMOOTHING * step * step
 

@@ -31,7 +31,7 @@ from dragonrt.errors import ControlError
 class Action:
     """A controller's choice for a block: draft `length` tokens L, with a lattice of `resolution` ℓ.
 
-    Their probabilities are sent as multiples of 1/ℓ. Raises ControlError if L or ℓ is below 1.
+    Draft probabilities are rounded to multiples of 1/ℓ. Raises ControlError if L or ℓ is below 1.
     """
 
     length: int
@@ -361,6 +361,6 @@ def trained_verifiers() -> Path:
 
 
 def confidences(q: NDArray[np.floating[Any]], token: int) -> NDArray[np.float32]:
-    """Return a Verifier's features of a token x drafted from `q` [V]: q(x), ln q(x), max q."""
+    """Return inputs of a Verifier: q(x), ln q(x) and max q, for a token x drafted from `q` [V]."""
     probability = max(float(q[token]), 1e-12)  # avoids log 0
     return np.array((probability, math.log(probability), q.max()), np.float32)

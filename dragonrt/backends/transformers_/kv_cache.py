@@ -106,7 +106,7 @@ class PaddedKvCache(Rows):
     @torch.inference_mode()
     @override
     def reserve(self, tokens: int) -> None:
-        """Make room for `tokens` tokens after the documents, in each row, before a forward."""
+        """Make room for `tokens` tokens in total after the rows' documents, before a forward."""
         if tokens > self._capacity:
             grown = max(tokens, 2 * self._capacity)
             more = (0, 0, 0, grown - self._capacity)

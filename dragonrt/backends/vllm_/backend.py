@@ -110,7 +110,7 @@ class VllmBackend(Backend):
     def forward(self, feeds: Sequence[Feed]) -> list[list[TorchLogits] | None]:
         """Append each feed's tokens to its rows, and return the logits that follow them.
 
-        A preempted feed has None. Raises ModelError once the engine has failed.
+        Each feed's result is a list, None if preempted. ModelError once the engine has failed.
         """
         if self._dead:
             raise ModelError(self._dead)
