@@ -86,7 +86,7 @@ class Block(SessionMessage, frozen=True):
 
     They follow the text whose hash has the low half `prefix_hash`. `decided` are the tokens before
     `step` that the receiver may lack: it truncates its text to `step - len(decided)` and appends
-    them. `resolutions` replace a lattice codec's denominator ℓ: none, one for all, or one each.
+    them. `resolutions` are lattice denominators: none (codec's), one for all drafts, or one each.
     """
 
     round: U32

@@ -57,7 +57,7 @@ class Prediction(Protocol):
 
     @property
     def relevance(self) -> float:
-        """The side relevance h̃, a log-weight in mixtures: log-sum-exp of document relevances."""
+        """The side relevance, its log-weight in mixtures: log-sum-exp of documents' relevances."""
 
     @property
     def kept(self) -> float:
@@ -75,11 +75,11 @@ class Prediction(Protocol):
         """The weight of each row in `p`: [rows]. A row of the model's batch reads one document."""
 
     def shares(self, tokens: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return each row's part of `p`, its weight ω̃ times its probability: [rows, tokens]."""
+        """Return how much each row, which reads a document, adds to `p[tokens]`: [rows, tokens]."""
 
 
 def file_evidence(prediction: Prediction, files: Sequence[int], token: int) -> tuple[float, ...]:
-    """Return by how many bits `token` is less likely without each file; row n reads `files[n]`."""
+    """Return how many bits likelier each file made `token`; prediction's row n read `files[n]`."""
     tokens = np.array([token])
     shares = RowShares(files, tokens, prediction.weights, prediction.shares(tokens))
     return shares.without_each(token, 1.0, 0.0)
@@ -129,7 +129,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A mode's effect: end the session with `peer`; if `again`, reopen it at the decided text."""
+    """A mode's effect: end the session with `peer`; if `again`, resume the answer in another."""
 
     peer: str
     end: End

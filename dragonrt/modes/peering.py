@@ -1,4 +1,4 @@
-"""The session with the only peer of an answer: it is opened, lost, waited for, or given up.
+"""Track a mode's session with its only peer (Peering); the base class of such modes (Peered).
 
 connected --lost--> waiting --a timeout expires--> alone
     ^   `---lost for good, or useless for too long-> |
@@ -59,7 +59,7 @@ class Peering:
         self.useful, self._met = False, True
 
     def lost(self, end: End, returns: bool, now: float) -> None:
-        """Record the session's end; wait for the peer if it `returns`, otherwise continue alone."""
+        """Record why the session ended; wait for the peer if it `returns`, else continue alone."""
         self.peer, self._loss = None, end
         if returns and self._waiting_since_s is not None:
             return
@@ -102,7 +102,7 @@ class Peering:
             self._mode.begin_alone(now)
 
     def begin_again(self, end: End) -> None:
-        """Reopen the session from the decided text, because the peer has decided another one.
+        """Reopen the session; the peer, whose decided text differs, continues from this side's.
 
         On the second call, end it and continue alone. Peer and user get the reason `end`.
         """
@@ -181,7 +181,7 @@ class Peered(Mode):
     @property
     @abstractmethod
     def owed(self) -> bool:
-        """Whether the next token only lacks the peer's message; waiting for that has a timeout."""
+        """Whether only a message of the peer is missing to decide the next token."""
 
     def drop_drafts(self, now: float) -> None:
         """Drop drafts that await the peer, as its session is lost. By default do nothing."""

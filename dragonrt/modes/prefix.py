@@ -1,7 +1,6 @@
 """Hashes of an answer's prefixes (SPEC 1.3), and drafts by prompt lookup (Saxena 2023).
 
-Sides compare the hashes to see whether they drafted behind the same tokens. Lookup copies drafts
-from documents, question or answer.
+Sides compare hashes to see if they drafted behind the same tokens. Lookup copies earlier text.
 """
 
 import hashlib

@@ -104,7 +104,8 @@ class Question:
     def resumed(self, accepted: tuple[int, ...], mark: str | None = None) -> "Question":
         """Return a copy to send to a peer: the answer resumes after the decided tokens `accepted`.
 
-        `shown` replaces the newest answers of its history, the text `mark`, if given, older ones.
+        In the copy's history, the answers in `self.shown` replace the newest answers. If `mark` is
+        given, this text replaces each older answer.
         """
         answers = [answer if mark is None else mark for _, answer in self.history]
         return replace(self, history=self._shown_after(answers), shown=(), accepted=accepted)
@@ -113,7 +114,7 @@ class Question:
         """Return the question to send to a cloud from which tokens are withheld.
 
         `accepted` are the decided tokens, with the tokens `marker` in place of the withheld ones.
-        In the history, `shown` replaces the newest answers, and the text `mark` each older one.
+        In the history, `self.shown` replaces the newest answers, the text `mark` each older one.
         """
         return replace(
             self.resumed(tuple(accepted), mark),

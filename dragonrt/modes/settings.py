@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def weighing_option(self) -> str:
-        """The setting that computes workers' weights, for errors; "" if the user gives weights."""
+        """The setting that forbids the user to weigh workers, for error texts; "" if none does."""
         return ""
 
     @property
@@ -77,12 +77,12 @@ class Settings:
 
     @property
     def constant_rate(self) -> tuple[float, int]:
-        """(seconds per frame, n) of constant-rate traffic, in multiples of n frames; 0.0: none."""
+        """(s, n): a frame goes every s seconds, for a multiple of n frames; s = 0: no such rate."""
         return 0.0, 0
 
     @property
     def relevance_floor(self) -> float | None:
-        """Default of `Question.relevance_floor`, the least cosine of a document; None: no limit."""
+        """The default least cosine between a document read and the question; None: no limit."""
         return None
 
     @property
@@ -146,7 +146,7 @@ class Host(Protocol):
     def profile(self) -> DecodeProfile | None: ...
 
     def controller(self, name: str) -> Controller:
-        """Return the `--controller` `name`, which chooses blocks' lengths. Raises ControlError."""
+        """Return controller `name`, which chooses blocks' lengths; ControlError if unusable."""
 
     def verifier(self, file: str | None, target: str) -> TokenVerifier:
         """Return sprinter's acceptance classifier in `file`; if None, the bundled one for `target`.
@@ -194,9 +194,9 @@ class ModeEntry(ABC, Generic[S, R]):
         settings: the class of its settings.
         help: a line for the help of `--mode`.
         model: the device's default model.
-        exact: whether each token of the text is the target token of its step.
+        exact: whether each token is the one that the decision rule gives; not so in sprinter.
         several: whether the peers are workers that the user names, not one cloud.
-        unread: a note for users if answers do not come from the device's documents, else None.
+        unread: a warning that answers do not come from the device's documents, or None.
     """
 
     settings: type[S]
@@ -231,7 +231,7 @@ class ModeEntry(ABC, Generic[S, R]):
         return
 
     def next_resources(self, resources: R, records: Sequence[Record]) -> R:
-        """Return the next answer's Resources, with state from the last one's trace `records`."""
+        """Return the Resources of the next answer, updated from the trace `records` of the last."""
         return resources
 
     @abstractmethod

@@ -187,7 +187,7 @@ class SprinterDrafting(Drafting):
 
 
 class SprinterJudging(Judging):
-    """On the cloud: accepts the only token of a block, or replaces it, by the rule of rejection."""
+    """Verifies on the cloud a block's only token by rejection sampling: accepts or replaces it."""
 
     adds_token = False
 

@@ -153,7 +153,7 @@ class DragonSettings(Settings):
 
     @property
     def placement(self) -> Aggregator:
-        """Who decides: `aggregator`, but DEVICE instead of BOTH if the device sends no drafts."""
+        """Which side decides tokens: `aggregator`; DEVICE replaces BOTH if it sends no drafts."""
         both = self.aggregator is Aggregator.BOTH
         return Aggregator.DEVICE if both and self.keeps_drafts else self.aggregator
 
@@ -165,7 +165,7 @@ class DragonSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DragonResources(Resources):
-    """A side's vocabulary size, timeouts, and delay per draft (`profile`, None if not measured)."""
+    """What a side needs in mode dragon; `profile` has measured seconds per draft, or None."""
 
     profile: DecodeProfile | None = None
 
@@ -217,6 +217,6 @@ class DragonSetup:
 
     @property
     def expects_acceptance(self) -> bool:
-        """Whether drafts' acceptance is estimated by probabilities (DRAGON Eq. 5), not counted."""
+        """Whether acceptance rates average drafts' probabilities of acceptance, not 1s and 0s."""
         schedules = self.settings.placement is Aggregator.GREEDY
         return schedules and self.settings.rule == Algorithm1.name

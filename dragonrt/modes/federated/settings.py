@@ -23,8 +23,7 @@ Weighing = Literal["fixed", "relevance"]
 class FederatedSettings(Settings):
     """Mode federated: a coordinator drafts, several workers upload distributions (SPEC 3).
 
-    `codec` encodes the workers' uploads; drafted tokens travel as ids. With `block_tokens` 0 the
-    workers decode token by token.
+    `codec` encodes uploads; drafts travel as ids. With `block_tokens` 0, no tokens are drafted.
     """
 
     mode: ClassVar[str] = "federated"

@@ -1,4 +1,4 @@
-"""The clouds of mode `federated`: their weights in the mixture, deadlines, uploads (SPEC 3)."""
+"""Track the workers (clouds) of mode `federated`; weigh, time and mix their uploads (SPEC 3)."""
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,8 +43,8 @@ def round_weights(
 ) -> tuple[float, ...]:
     """Return each worker's share in a round's mixture, 0 for a missing worker (relevance None).
 
-    If `weighing` is "fixed", shares are as `weights`, scaled to sum 1; otherwise they are the
-    softmax of `relevances`, the side relevances h̃. Raises SamplingError if all are missing.
+    If `weighing` is "fixed", shares are `weights` scaled to sum 1. Otherwise they are the softmax
+    of `relevances`, how relevant each worker's documents are. SamplingError if all are missing.
     """
     if weighing == "fixed":
         pairs = zip(weights, relevances, strict=True)
@@ -84,11 +84,11 @@ class Worker:
 
     @property
     def silence(self) -> End:
-        """Why the worker's upload is missing: it does not reply, or how its session was lost."""
+        """Why no upload of the worker came: it does not reply, or the reason its session ended."""
         return End(Reason.MUTE, "it does not answer") if self.here else self.loss
 
     def gone(self) -> None:
-        """Reset the state of the worker's session, which has ended."""
+        """Forget the worker's session and open request, as the session ended or is replaced."""
         self.session, self.opened, self.asked = None, False, None
 
     def lost(self, end: End, *, returns: bool) -> None:
@@ -120,7 +120,7 @@ def attendance_notices(
 
 
 def longest_upload(code: Codec) -> int:
-    """Return the most bytes of a worker's Upload, by the limits of the wire and of codec `code`."""
+    """Return the most bytes that a worker may upload for one block of drafts by codec `code`."""
     return min(code.longest, MAX_UPLOAD)
 
 

@@ -50,7 +50,7 @@ class SpeculativeDrafting(Drafting):
 
     The cloud adds a token to each accepted block. The device guesses it and drafts the next block
     behind the guess. After a rejected draft or a wrong guess, it drafts again from the decided
-    tokens, in the state of that step. A controller or the settings choose where a block ends.
+    tokens. A controller or the settings choose where a block ends.
     """
 
     def __init__(

@@ -25,8 +25,8 @@ class SpeculativeSettings(Settings):
     A block has `block_tokens` tokens, or as many as `controller` chooses. It ends before a token
     would exceed `budget` bits. With `pipelined`, blocks are sent before the verdicts on earlier
     ones. With `cloud_decodes`, and a codec without distributions, the cloud decodes while no block
-    waits. Codec C-SQS drops probabilities below a threshold, which each token moves by
-    `learning_rate` · (`target` - dropped mass); √`horizon` (in tokens) divides both (SQS A.3).
+    waits. Codec C-SQS drops probabilities below a threshold, which each token lowers by
+    `learning_rate` · (dropped mass - `target`). √`horizon` (in tokens) divides these two (SQS A.3).
     """
 
     mode: ClassVar[str] = "speculative"
@@ -116,8 +116,9 @@ class SpeculativeSettings(Settings):
 class SpeculativeResources(Resources):
     """What a side needs in mode speculative.
 
-    `controller` chooses blocks' lengths, None if it is not used. `threshold` is codec C-SQS's after
-    earlier answers, None before any. `rate` maps a time in seconds to the uplink's bit/s, if known.
+    `controller` chooses blocks' lengths, if used. `threshold` is the probability below which codec
+    C-SQS drops tokens, as the last answer left it; None for other codecs or a first answer.
+    `rate` maps a time in seconds to the uplink's bit/s, if known.
     """
 
     controller: Controller | None = None

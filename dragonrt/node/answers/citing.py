@@ -1,7 +1,8 @@
 """Find the sources of an answer, and check the numbers and codes in it. All functions are pure.
 
 The evidence of a file is how many bits (log2 of a probability ratio) likelier the file made the
-answer's tokens (SPEC 1.10). A source has FEWEST_BITS and LEAST_SHARE of the largest, or the most.
+answer's tokens (SPEC 1.10). A file with at least FEWEST_BITS and LEAST_SHARE of the largest
+evidence is a source. If none has FEWEST_BITS, the file with most is, from CLOSE_BITS on.
 
 A model may copy a code in part ("plum-39" of plum-otter-39). So codes are compared as whole tokens:
 letters and digits that characters such as - / _ @ connect. A code has a digit, is an e-mail address
@@ -154,7 +155,7 @@ def is_refusal(answer: str, refusal: str) -> bool:
 
 
 def sentence_of(read: Iterable[str], answer: str, question: str) -> tuple[str, float]:
-    """Return the sentence in texts `read` with most words of `answer`, and the share it has.
+    """Return the sentence of texts `read` with the most words of `answer`, and its share of them.
 
     If several have as many, the words of `question` decide. Without sentences: ("", 0.0).
     """
@@ -206,7 +207,7 @@ def _cut(sentence: str, wanted: set[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A token with a digit, an e-mail address or hyphened capitals, at text[start:end]."""
+    """A number or code (X-9, AB-CD, an e-mail) of a text, at its characters start to end."""
 
     text: str
     start: int
@@ -273,8 +274,7 @@ def marks(
     """Return the marks of an answer, in order: which of its words come from which source.
 
     `pieces` are the answer's text, `sources` the result of `shown_sources`. `evidence` has by how
-    many bits each file made each token likelier. Neighbouring words with the same source share a
-    mark.
+    many bits each file made each token likelier. Words in a row with one source share a mark.
     """
     text, places = "", list[tuple[int, int, TokenDecided]]()
     for piece, event in pieces:

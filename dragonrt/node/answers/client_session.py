@@ -1,4 +1,4 @@
-"""The device's part of an answer: ask one or more other sides, and record the result."""
+"""The device's part of an answer: ClientSession asks the other sides and returns an Answer."""
 
 import asyncio
 from collections.abc import Mapping

@@ -47,10 +47,10 @@ class AnswerSession(Session):
     """Another side that takes part in an answer, made by `Driver.add`, and the session with it.
 
     On a device, `connector` replaces a lost connection. `gone` is set when a new session must be
-    opened, after `retry_s` seconds if the other side was busy. Once `over`, messages are ignored.
+    opened, `retry_s` seconds later if the other side was busy. If `over`, it ignores messages.
     `weights` is the fingerprint of the other side's model, `attribution` the sources that it sent.
     On a cloud, `concluded` is the connection on which a device awaits sources, None before. `rtt_s`
-    is the longest round trip in seconds. `lets_out(message)` is whether privacy lets it be sent.
+    is the longest round trip in seconds. `lets_out(message)` says whether privacy permits it.
     """
 
     name: str
