@@ -145,12 +145,12 @@ class ModelThread(JobThread):
             self.count_open(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
-        """Run the request of `make` for `client`; return its result. Cancelling preempts it."""
+        """Run the Request that `make` builds, in `client`'s fair share; return its result."""
         with self.preparing(client):
             return await self._read(make, Preemption(), client)
 
     async def read_in_background(self, make: Make[T]) -> T:
-        """Run a request as `read` does, but only while not `busy`; restart it when preempted."""
+        """Run the Request of `make` while not `busy`; run it again later if a question stops it."""
         while True:
             while self.busy:
                 await self._quiet.wait()
@@ -176,7 +176,7 @@ class ModelThread(JobThread):
     def begin(
         self, make: Make[T], done: Done[T], preemption: Preemption, client: Client = ()
     ) -> None:
-        """In this thread, queue `make`'s request. `done` gets its result; `preemption` stops it."""
+        """In this thread, queue Request `make(done, preemption)`; `done` gets a result or error."""
         try:
             self.scheduler.add(make(done, preemption), client)
         except Exception as error:  # raised to the caller that waits; its frames would keep the KV

@@ -15,7 +15,7 @@ ENOUGH_BYTES = 16 * 1024  # fewer queued bytes than this allow further sends
 
 
 class ConstantRate:
-    """Sends a connection's frames by `write`, one at each tick; `drain` waits for the link."""
+    """Sends one padded frame of a connection by `write` at each tick, and then awaits `drain`."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class ConstantRate:
         """Seconds that messages waited for their ticks, and how many messages."""
 
     def shape(self, pads: bool, cadence: tuple[float, int]) -> None:
-        """Pad frames if `pads`. `cadence` is (seconds per tick or 0 for none, ticks at least)."""
+        """Pad frames if `pads`; tick by `cadence`, (seconds or 0 for no ticks, least ticks)."""
         if pads:
             self._connection.pad()
         if cadence[0] and not self._stopped:

@@ -27,10 +27,10 @@ def evidence_bits(p: float, q: float) -> float:
 
 
 def likely(p: Distribution, token: int) -> NDArray[np.int64]:
-    """Return the tokens whose probability RowShares splits by document; `token` was drawn from `p`.
+    """Return the likely tokens of `p`, for which RowShares keeps what each document adds.
 
     They are all tokens that `p` lists if these are at most 16, else those with a probability of at
-    least 1e-4, or of at least that of `token` if it is smaller.
+    least 1e-4 or, if smaller, the probability of `token`, which was drawn from `p`.
     """
     if p.ids.size <= FEW:
         return p.ids
@@ -134,7 +134,7 @@ class AnswerEvidence:
     _other: dict[int, float] = field(default_factory=dict)
 
     def decide(self, step: int, files: Sequence[float], other: float | None = None) -> None:
-        """Note the evidence bits of a token: of each file of this side, and of the `other` side."""
+        """Note the evidence bits of token `step`: each own file's and, if known, the peer's."""
         self._files[step] = files
         if other is not None:
             self._other[step] = other

@@ -60,7 +60,7 @@ class Guard(ABC):
     ) -> Ruling:
         """Return the ruling on the next decided token; call once for each token in order.
 
-        `own` is the device's draft. `theirs`, the cloud's, and `mixed` are None if it was alone.
+        `own` is the device's draft. Without `theirs`, the cloud's, there is no `mixed` either.
         """
 
 
@@ -78,7 +78,7 @@ class Guards:
         theirs: SideDraft | None = None,
         mixed: Mixed | None = None,
     ) -> Ruling:
-        """Ask all guards; return the first ruling that withholds or has bits, else to send it."""
+        """Return a guard's first ruling that withholds the token or has bits, else to send it."""
         found = WITHHELD if self._over else DISCLOSED
         for guard in self._guards:
             each = guard.ruling(token, own, theirs, mixed)
@@ -115,8 +115,8 @@ class SteadyRelevance(Guard):
     """A guard that ends the session if the cloud's side relevance h̃ is impossible or unsteady.
 
     h̃ is the log-sum-exp of s/T over at most D `documents` of scores s (-1 to 1), where T is the
-    `temperature`. So |h̃| is at most 1/T + log D. `doubt` lowers the relevance of documents without
-    the answer, and so the least h̃. h̃ may change every `reweight_every` tokens (0: never).
+    `temperature`. So |h̃| is at most 1/T + log D. Only `doubt`, for documents without an answer,
+    may lower h̃ further. h̃ must be constant for `reweight_every` tokens at a time (0: for all).
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""Keyed noise, sampling parameters, and the rules by which two sides decide one token."""
+"""Noise keyed by seed and step, samplers, and rules by which two sides decide one token."""

@@ -314,7 +314,7 @@ class Driver:
     # Effects.
 
     def record(self, event: Event) -> None:
-        """Trace an event under the session's number, or under 0 if there are several sessions."""
+        """Record an event in the trace, with its session's number (0 if several or none)."""
         if self._door is not None and isinstance(event, TokenDecided):
             self._door.decide(event.token, withheld=event.withheld)
         sessions = tuple(self.sessions.values())

@@ -28,7 +28,7 @@ from dragonrt.traces.file import Recorder
 
 @dataclass(frozen=True, slots=True)
 class ForwardResult:
-    """What a forward and its postprocessing (`work`) gave: a value, an error, or a preemption."""
+    """The result of `work`, a forward and its postprocessing: `value`, `error` or `preempted`."""
 
     work: Work
     seconds: float
@@ -58,7 +58,7 @@ VALUE_PROBABILITY = 0.2
 
 
 async def no_values(text: Sequence[int]) -> tuple[str, ...]:
-    """Return (), on a side that checks no numbers: the default of `PrefillResult.other_values`."""
+    """Return () for any answer: `PrefillResult.other_values` of a side that checks no numbers."""
     return ()
 
 
@@ -66,8 +66,8 @@ async def no_values(text: Sequence[int]) -> tuple[str, ...]:
 class PrefillResult:
     """What `Prefiller.prepare` returns: a session for forwards, the passages, and seconds spent.
 
-    `passages_hash` is a hash of passages and relevances, to notice changes. `other_values` returns
-    each number among an answer's tokens that all documents contradict, then the documents' number.
+    `passages_hash` is a hash of passages and relevances. For an answer's tokens, `other_values`
+    returns each number that all documents contradict, followed by the documents' own number.
     """
 
     context: BackendSession
@@ -97,8 +97,8 @@ class Prefiller(Host, Protocol):
     ) -> PrefillResult:
         """Retrieve documents for a question, and prefill the model with documents and question.
 
-        With `verifies`, one forward reads a whole block of drafts, even if that rounds differently.
-        With `late`, the first forward reads the prompt. Fair shares of the model are per `client`.
+        If `verifies`, one later forward may read several drafts, even if that rounds otherwise.
+        If `late`, the first forward reads the prompt. Each `client` has a fair share of forwards.
         """
 
 
@@ -171,10 +171,10 @@ class ModelSession(BackendSession):
                 forward.preemption.request()
 
     async def other_values(self, text: Sequence[int], by: Agreement) -> tuple[str, ...]:
-        """Return, flat, each number in an answer that every document finds unlikely, and another.
+        """Return each number in an answer that every document finds unlikely, then a likelier one.
 
-        `by` finds the numbers in the tokens `text`. In the place of each the model decodes the one
-        by the documents together (SPEC 5); if VALUE_PROBABILITY exceeds its own, skip the pair.
+        `by` finds the numbers in the answer's tokens `text`. The model decodes the likelier number
+        from all documents (SPEC 5). A pair is skipped if that has less probability than 0.2.
         """
         found: list[str] = []
         hashes = extended([self._start], text)

@@ -91,7 +91,7 @@ class Address:
             )
 
     def around(self, stream: Stream, side: Side) -> Stream:
-        """Wrap a stream, on `side`, in the emulated link and the encryption of this address."""
+        """Wrap a stream that `side` uses in the emulated link and encryption of this address."""
         link = self.emulate(stream) if self.emulate is not None else stream
         key, dials = self.key, side == "device"
         return link if key is None else EncryptedStream(link, key, dials=dials)
@@ -185,7 +185,7 @@ class NetworkSettings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A side that a device dials, and its `weight` relative to the others' (any number above 0)."""
+    """A side that a device dials, and its `weight` in the mixture, relative to the others'."""
 
     name: str
     address: Address
@@ -195,7 +195,7 @@ class Member:
 def members(
     how: Settings, network: NetworkSettings, link: LinkSettings, workers: Sequence[str]
 ) -> tuple[Member, ...]:
-    """Return the sides that a device dials: the cloud or, if mode `how` has several, `workers`.
+    """Return the sides that a device in mode `how` dials: the cloud or, in `federated`, `workers`.
 
     Each worker is HOST:PORT or HOST:PORT=WEIGHT. All share key, certificates and emulated link.
     Raises DragonError if workers do not fit the mode, or an address may not be dialled unprotected.

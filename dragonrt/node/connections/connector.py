@@ -72,7 +72,7 @@ class Connector:
         return Traffic.total((self._before, present))
 
     async def wait_ticks_over(self) -> None:
-        """Before a disconnect, wait up to `idle_s` seconds for constant-rate traffic to end."""
+        """Before a disconnect, wait at most `idle_s` until constant-rate frames are all sent."""
         if self._peer is not None:
             with suppress(TimeoutError):  # a session stays open
                 await asyncio.wait_for(self._peer.pacing.wait_over(), self._timeouts.idle_s)

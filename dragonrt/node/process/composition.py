@@ -92,7 +92,7 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index a side's changed documents; return a report, None if it has none. Raises DragonError.
+    """Index a side's changed documents; return a report, or None if the side has no documents.
 
     `on_portion` gets a report when more chunks are searchable; if it returns False, updating ends.
     """
@@ -115,7 +115,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Open a side's index for search, None if it has none; `left` says what is not indexed yet."""
+    """Return a Library to search a side's index, or None if it has none. `left`: unindexed files."""
     directory = index_directory(settings)
     if directory is None:
         return None

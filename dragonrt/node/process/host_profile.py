@@ -26,9 +26,9 @@ def measure(
     runs: int = 3,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DecodeProfile:
-    """Time a model's forwards at every length of the context; fit a DecodeProfile to the seconds.
+    """Time one-token forwards at every length of the context; fit a DecodeProfile to the seconds.
 
-    The KV of `rows` documents fills the context `runs` times; `progress` gets (runs done, all).
+    Each run extends `rows` documents' KV up to the full context. `progress` gets (runs done, all).
     """
     document = model.document_kv([2 + i % 200 for i in range(DOCUMENT_TOKENS)])
     room = model.context_length - DOCUMENT_TOKENS

@@ -174,7 +174,7 @@ def prefill(library: Library, progress: Callable[[int, int], None] = lambda done
 async def prefilling(library: Library, thread: ModelThread) -> AsyncIterator[Callable[[], None]]:
     """Compute and store missing KV in the background of the async context, while no answer is open.
 
-    A question stops a chunk, which restarts later. Yields a function to call at each new index.
+    An answer interrupts it. Call the yielded function when the index has changed.
     """
     changed = asyncio.Event()
     changed.set()

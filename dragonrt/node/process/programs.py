@@ -203,7 +203,7 @@ class Device:
         raise LevelError(named)
 
     def complete(self) -> Resources:
-        """Return the Resources of all answers, made once; DragonError if a needed side is away."""
+        """Return what the mode needs for any answer, made once; DragonError if a side is away."""
         if self.resources is None:
             for connector in self.connectors.values():
                 connector.hurry()  # for the next question

@@ -1,6 +1,6 @@
 """Index documents while a side answers: those not indexed yet, and changed ones (`--watch`).
 
-Run as a program, this module updates the index; an argument replaces the path of llama.cpp.
+A child process runs this module as a program, with the path of llama.cpp's library if it is set.
 """
 
 import asyncio
@@ -48,10 +48,10 @@ async def reindexing(
     following: IndexingState,
     llama_library: Path | None,
 ) -> AsyncIterator[None]:
-    """Keep `library` up to date in the async context, by a process that loads `llama_library`.
+    """Keep the index of `library` up to date in the context, by a process with `llama_library`.
 
-    The process indexes `order`, slower while `thread` is busy, and restarts if it dies; `following`
-    has its state. `on_report` gets reports. Raises DragonError if documents cannot be watched.
+    It indexes the documents of `order`, slower while `thread` is busy, and restarts if it dies. Its
+    state is in `following`; `on_report` gets reports. DragonError if documents cannot be watched.
     """
     if order.watch:
         try:

@@ -96,7 +96,7 @@ class SideSettings:
             raise DragonError("--watch needs documents: name them with --documents")
 
     def with_peers_at(self, hosts: Iterable[str]) -> "SideSettings":
-        """Return a copy with half the cores if a peer is on this machine and `threads` is None."""
+        """Return a copy with half the CPU `threads` (if unset) if a peer's host is this machine."""
         if self.threads is not None or not any(map(is_loopback, hosts)):
             return self
         return replace(self, threads=usual_threads(sides=2))
