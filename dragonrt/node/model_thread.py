@@ -93,8 +93,8 @@ class ModelThread(JobThread):
 
     Jobs add requests to the `scheduler`, which decides which requests share the next forward.
     Two ModelThreads with the same `backend` never run at once. `postprocessing` is the thread for
-    work without a forward. `answers` counts open answers. `on_forward` gets each forward's batch
-    size, in the model's thread. `on_busy` gets each change of `busy`, on the event loop.
+    answers' work without a forward. `answers` counts open answers. `on_forward` gets a forward's
+    batch size, in this thread. `on_busy` gets each change of `busy`, on the event loop.
     """
 
     def __init__(self, backend: Backend, postprocessing: JobThread) -> None:

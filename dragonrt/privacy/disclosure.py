@@ -78,7 +78,7 @@ class Door:
     If `keeps_drafts` (level `answer` or `redacted`), a message with a distribution or the name of a
     document does not pass. A token passes only at its position in the `transcript`: the decided
     tokens, with `marker` for withheld runs. An Open, which sends the question, passes if its
-    history is that in `asked`, the question; if `keeps_drafts`, also its prompt and instructions.
+    history is that of the question `asked`; if `keeps_drafts`, also its prompt and instructions.
     """
 
     keeps_drafts: bool

@@ -77,7 +77,7 @@ class Bucket:
 class CloudAdmission:
     """Admits devices, and the sessions that they open, within the limits of a cloud.
 
-    `opening` is called to make a session. `handshakes` limits unauthenticated connections.
+    `opening` makes the session for an Open. `handshakes` limits unauthenticated connections.
     `admitted` counts admitted devices, `refused` the devices and sessions that exceeded a limit.
     """
 

@@ -115,7 +115,7 @@ def update_index(
 
 
 def open_library(settings: SideSettings, model: LanguageModel, left: str = "") -> Library | None:
-    """Return a Library to search a side's index, or None if it has none. `left`: unindexed files."""
+    """Return a Library to search a side's index, or None without one. `left`: unindexed files."""
     directory = index_directory(settings)
     if directory is None:
         return None

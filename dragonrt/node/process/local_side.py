@@ -77,7 +77,7 @@ class LocalSide:
 
     @property
     def marker(self) -> tuple[int, ...]:
-        """Return the tokens of the text MARKER, which the cloud reads in place of withheld ones."""
+        """Return the tokens that the cloud reads in place of a run of tokens withheld from it."""
         return tuple(self.model.encode(MARKER))
 
     def controller(self, name: str) -> Controller:

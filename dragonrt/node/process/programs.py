@@ -139,7 +139,7 @@ async def run_cloud(
 
 
 def counterpart(weight: float, connector: Connector) -> Counterpart:
-    """Describe the side behind `connector` to a mode: its mixture weight and model fingerprint."""
+    """Return the side behind `connector` as modes know it: mixture weight, model fingerprint."""
 
     def fingerprint() -> str:
         peer = connector.peer
