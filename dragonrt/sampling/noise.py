@@ -74,7 +74,7 @@ def _round_keys(key: tuple[int, int]) -> NDArray[np.uint64]:
 
 
 class Purpose(IntEnum):
-    """The use of a random number, a part of its key. The value of a dropped use stays unused."""
+    """What a random number is used for. Numbers for different purposes are independent."""
 
     RACE = 1  # the exponentials of the coupled rules, and the token after a block (SPEC 1.2, 2)
     DRAFT = 2  # a side's draft

@@ -81,7 +81,7 @@ class Rule(ABC):
 
     @abstractmethod
     def shape(self, p: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
-        """Return what to encode of a model's `p` [V]: `p` or (Algorithm1) `p` after the sampler."""
+        """Return the distribution to encode: a model's `p` [V], in Algorithm1 after the sampler."""
 
     @abstractmethod
     def draft(self, side: Side, step: int, p: Distribution) -> int:

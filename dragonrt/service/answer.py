@@ -56,7 +56,7 @@ class Source:
 
     @classmethod
     def of(cls, side: Side, found: wire.Source) -> Self:
-        """Return a Source of the given side from `found`, a source in a wire message."""
+        """Convert `found`, a source in a wire message, to a Source of a file on `side`."""
         return cls(side, found.name, found.title, found.relevance, found.bits, found.sentence)
 
     def to_object(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Answer:
     def joined(
         cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
     ) -> "Answer":
-        """Join the Answers to the parts of a prompt; `text` is theirs, `finish` why they ended."""
+        """Join the Answers to a prompt's parts; `text` joins their texts, `finish` is its end."""
         first, answers = parts[0], [part.decoded for part in parts]
         whole = replace(
             first.decoded,
@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return the Marks as JSON: indexes in the text, side, file, and the chunk's offset."""
+        """Return the Marks as JSON: start, end, side, file, and where in the file its chunk is."""
         return [
             {
                 "start_index": mark.start,
@@ -185,7 +185,7 @@ class Answer:
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """Return what left the device with the answer: counts, and each file's evidence in bits."""
+        """Return what left the device: bytes and tokens by name, and each file's evidence."""
         left = statistics.ledger(AnswerCounts.of(self.decoded.records))
         bits: dict[str, float] = {}
         for part in self.parts:

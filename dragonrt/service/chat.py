@@ -1,4 +1,4 @@
-"""A chat on a device: questions, answers as they are decided, and the history for later ones."""
+"""Chat and Stream: ask a device, read its answers as they are decided, and keep the history."""
 
 import asyncio
 import secrets
@@ -138,7 +138,7 @@ class Chat:
     draws a new seed if `seed` is None. Concurrent questions are answered one by one. A question is
     cut into parts, each a turn, unless there are `stops` or probabilities are requested. A bridge,
     a question that depends on another question in it, is asked as two questions in one turn. Small
-    talk is answered without a model and is no turn, because the reply may name documents.
+    talk, such as "hello", gets a fixed reply without a model, and does not enter the history.
     """
 
     def __init__(

@@ -87,9 +87,9 @@ class CloudProcess(subprocess.Popen[str]):
 def cloud_process(
     *options: str, model: str = "dragon-small", within: Sequence[str] = ()
 ) -> Iterator[CloudProcess]:
-    """Run `dragonrt cloud OPTION…` on a free port of this machine until the context ends.
+    """Run `dragonrt cloud --model MODEL OPTION…` on a free local port until the context ends.
 
-    `within` is a command that starts the process, such as `ip netns exec NAME`.
+    `within` is a command prefix that the process is started with, such as `ip netns exec NAME`.
     """
     command = ["dragonrt", "--config", os.devnull, "cloud", "--model", model]
     command += ["--host", "127.0.0.1", "--port", "0", *options]
@@ -101,8 +101,8 @@ def cloud_process(
 def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
     """Run `python -P -m MODULE OPTION…`, which listens on a port, until the context ends.
 
-    The module prints its address on stderr when it listens. `within` is a command that starts it.
-    DRAGONRT_* variables and Ctrl-C do not reach it. On SIGTERM or SIGHUP the caller exits.
+    `module` is its name and options, `within` a command prefix. It prints its address on stderr.
+    DRAGONRT_* variables and Ctrl-C do not reach it; SIGTERM or SIGHUP to the caller ends both.
     """
     with ExitStack() as stack:
         if threading.current_thread() is threading.main_thread():  # no other can handle signals

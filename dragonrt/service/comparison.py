@@ -35,7 +35,7 @@ USUAL = DragonSettings()
 
 
 def sample_settings(side: Side, model: str = bundled.models()[0], **others: Any) -> SideSettings:
-    """Return SideSettings: a side's sample documents, half the cores, and `others`, more fields."""
+    """Return settings of a side on a shared machine: sample documents, half the cores, `others`."""
     found = SideSettings(side, model=model, documents=(bundled.documents(side),), **others)
     return found.with_peers_at(["127.0.0.1"])
 
@@ -91,7 +91,7 @@ class MeasuredAnswer:
 class Method:
     """A decoding method to compare: its sampling rule, and the side that decides (`aggregator`).
 
-    With `follow`, a side drafts behind the other side's tokens, unless the user forbids that.
+    With `follow`, a side continues the other's drafts, unless the user's settings turn that off.
     """
 
     name: str
@@ -191,11 +191,11 @@ async def measure(
     given: Measured | None = None,
     on_method: Callable[[Method], None] = lambda method: None,
 ) -> Measured:
-    """Ask all prompts by every method that has no answers in `given`; return the answers of all.
+    """Ask all prompts by every method that `given` lacks; return {method: its measured answers}.
 
-    `question` and `how` are those of `ask_each`. If `given` is empty, all prompts are asked once
-    before, untimed, so that the documents' KV is stored. `on_method` is called before each method.
-    The oracle of DRAGON's Algorithm 1 is asked all prompts at once: its times do not count.
+    `given` has answers by method from an earlier call; they are returned, too. The other arguments
+    are those of `ask_each`. Without `given`, all prompts are first asked once, untimed, to store
+    the documents' KV. `on_method` is called before each method. Algorithm 1's oracle has no times.
     """
     found = dict(given or {})
     if not found:

@@ -38,8 +38,8 @@ async def serve_tools(
 ) -> None:
     """Connect a device to its clouds; serve its MCP tools on stdin and stdout until stdin ends.
 
-    `loaded` is its model, `stops` end answers, `on_notice` is called with notices of connections.
-    Raises DragonError if a cloud refuses.
+    `setup` has the device's settings, `loaded` its model and documents. `stops` are texts that end
+    an answer; `on_notice` gets notices of connections. DragonError if a cloud rejects the device.
     """
     async with device(loaded, setup.others, setup.how, on_notice) as connected:
         first = Chat(connected, setup.question, setup.seed, stops)
@@ -47,7 +47,7 @@ async def serve_tools(
 
 
 def tool_server(first: Chat) -> MCPServer[Any]:
-    """Return an MCP server of `first`'s device with the tools `ask`, `search` and `documents`."""
+    """Return an MCP server of the tools `ask`, `search`, `documents`; all ask `first`'s device."""
     own, side = first.device, first.device.side
 
     async def ask(question: str, level: Level = "", folder: Folder = "") -> dict[str, Any]:

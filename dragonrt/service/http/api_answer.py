@@ -1,4 +1,4 @@
-"""An answer over HTTP: it waits in the queue, yields events, and is written in an API's form."""
+"""AnswerResponse: queue a request for an answer, and send the answer in the form of its API."""
 
 import asyncio
 import json
@@ -46,7 +46,7 @@ IMPOSSIBLE = -9999.0  # OpenAI's value for the logarithm of 0
 
 
 def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
-    """Return a decided token and its alternatives as an entry of OpenAI's `logprobs`."""
+    """Return a decided token and the likeliest ones as an entry of OpenAI's `logprobs`."""
 
     def one(token: int, p: float) -> Json:
         text = decode([token])
@@ -331,11 +331,11 @@ def sse(data: Json | str, name: str = "") -> str:
 
 
 def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[Json]:
-    """Return an API's annotations of an answer: its marks, other sources, and unfounded numbers.
+    """Return an API's annotations of an answer: its citations, and numbers that no document has.
 
-    `cite` makes one from the index of the first character, the index after the last, and a source:
-    for each mark, and, over its part of the answer, for each source without a mark. A number or
-    code that no document has is annotated with its place in the text.
+    `cite(start, end, source)` makes a citation in the API's form, from a range of characters and
+    a source as JSON. It is called for each mark and, with the range of the part that used it, for
+    each source without a mark. A number or code that no document has is annotated in any case.
     """
     cited: list[Json] = []
     for part in answer.parts:
@@ -362,9 +362,9 @@ def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
 
 
 def report(reply: Reply, answer: Answer) -> Json:
-    """Return a response's fields `timings`, in llama.cpp's form, and `dragonrt`, the whole answer.
+    """Return a response's fields `timings`, in llama.cpp's form, and `dragonrt`, all other facts.
 
-    `timings` counts only the device's drafts. `dragonrt` has what --json prints, less the text.
+    `timings` counts only the device's drafts. `dragonrt` adds `reply`'s warnings to what --json prints.
     """
     given, prompt_s = _prompt(answer)
     counts = AnswerCounts.of(answer.decoded.records)

@@ -1,7 +1,7 @@
-"""Requests in any API: their bodies, their errors, and the conversation in them.
+"""Convert a request's JSON body, in any API, to an ApiRequest, or reject it with an ApiError.
 
-Unsupported fields are accepted, and named in the response unless they ask for nothing. They are
-rejected if they ask for another reply, such as audio. A null counts as a missing field.
+An unsupported field is ignored, and the response warns of it unless its value has no effect. A
+request for another kind of reply, such as audio, is rejected. A null counts as a missing field.
 """
 
 import json
@@ -259,7 +259,7 @@ class ApiRequest:
     `question` has the words and settings; if `seed` is None the answer draws one. `stops` are texts
     that end the answer, `longest` is the most tokens to ask for. `no_probabilities_because` says
     why the service cannot return token probabilities, or is None. If `traced`, the stream has trace
-    events. For errors, `asked_in` and `length` name the fields with question and limit.
+    events. `asked_in` and `length` name the body's fields with question and limit, for errors.
     `background` marks a chat page's own task, such as a title. `instructions_ignored_by` is the
     model's name if it ignores the request's instructions, else "".
     """
@@ -283,8 +283,8 @@ class ApiRequest:
     ) -> "ApiRequest":
         """Return a request: these defaults, overridden by the values in `body` and by `dialogue`.
 
-        `ignored` are fields without effect. `ranked` is the field that asks for probabilities, or
-        "". `max_completion_tokens` comes before other limits. Raises ApiError for invalid values.
+        `ignored` are fields without effect, to warn of. `ranked` is the field of `body` that asks
+        for probabilities, "" if none does. Raises ApiError for invalid values.
         """
         given = {name: each for name in SAMPLER if (each := getattr(body, name)) is not None}
         for name, least in (("top_k", 0), ("top_p", LEAST_P)):

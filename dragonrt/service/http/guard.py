@@ -76,8 +76,8 @@ class Guard:
     """ASGI middleware for all routes: it rejects foreign pages, foreign hosts and missing keys.
 
     An Origin that is not among `origins` is rejected, so that pages of other sites cannot send
-    requests. CORS preflights do not get here. Without `keys` the Host must be this machine's, or
-    among `hosts`, because another name could be made to resolve to this machine.
+    requests. Without `keys` the Host header must name this machine's loopback, or be among `hosts`,
+    because another site's name could be made to resolve to this machine.
     """
 
     app: ASGIApp

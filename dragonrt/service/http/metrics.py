@@ -74,7 +74,7 @@ Value = float | Mapping[str, float]
 def state(
     name: str, help: str, value: Value, label: str = "", kind: Any = GaugeMetricFamily
 ) -> Metric:
-    """Return a Prometheus metric of type `kind` with one number, or one per value of `label`."""
+    """Return a Prometheus metric of type `kind`; a Mapping has a number per value of `label`."""
     metric: Metric = kind(PREFIX + name, help, labels=[label] * bool(label))
     for each, number in value.items() if isinstance(value, Mapping) else [(None, value)]:
         metric.add_metric([] if each is None else [each], number)  # type: ignore[attr-defined]

@@ -38,9 +38,9 @@ READ_S = 60.0
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
-    """Create `directory`; return settings that add it to the documents, and watch all of them.
+    """Create `directory` for uploads; return `side` with it among the documents, index kept fresh.
 
-    If it is None, returns `side`. Raises DragonError if --store or --index fixes the documents.
+    If it is None, returns `side`. Raises DragonError if `side` has a store, or an index alone.
     """
     if directory is None:
         return side
@@ -78,7 +78,7 @@ class PrivateDocuments:
     async def listing(self, side: LocalSide) -> dict[str, Any]:
         """Return JSON: documents' names (uploads first), the #tags in them, file types to upload.
 
-        `left` says what is still to be indexed; `questions` are examples for the bundled samples.
+        `left` is a line on what is not yet indexed; `questions` are examples, for samples only.
         """
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
         uploaded = {index_name(self._documents, path): name for name, path in files.items()}
