@@ -88,7 +88,7 @@ class Answer:
     def joined(
         cls, prompt: str, text: JoinedText, parts: Sequence["Answer"], finish: Finish
     ) -> "Answer":
-        """Join the Answers to a prompt's parts; `text` joins their texts, `finish` is its end."""
+        """Join the Answers to a prompt's parts; `text` joins theirs, `finish` says why it ended."""
         first, answers = parts[0], [part.decoded for part in parts]
         whole = replace(
             first.decoded,
@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return the Marks as JSON: start, end, side, file, and where in the file its chunk is."""
+        """Return the Marks as JSON: start, end, side, file, and the chunk's offset in the file."""
         return [
             {
                 "start_index": mark.start,
@@ -185,7 +185,7 @@ class Answer:
 
     @property
     def ledger(self) -> dict[str, Any]:
-        """Return what left the device: bytes and tokens by name, and each file's evidence."""
+        """Return what left the device: bytes and tokens by name, and bits of evidence by file."""
         left = statistics.ledger(AnswerCounts.of(self.decoded.records))
         bits: dict[str, float] = {}
         for part in self.parts:

@@ -101,7 +101,7 @@ def cloud_process(
 def listening_process(*module: str, within: Sequence[str] = ()) -> Iterator[CloudProcess]:
     """Run `python -P -m MODULE OPTION…`, which listens on a port, until the context ends.
 
-    `module` is its name and options, `within` a command prefix. It prints its address on stderr.
+    `module` is a name and options, `within` a command prefix. It must print its address on stderr.
     DRAGONRT_* variables and Ctrl-C do not reach it; SIGTERM or SIGHUP to the caller ends both.
     """
     with ExitStack() as stack:

@@ -193,9 +193,9 @@ async def measure(
 ) -> Measured:
     """Ask all prompts by every method that `given` lacks; return {method: its measured answers}.
 
-    `given` has answers by method from an earlier call; they are returned, too. The other arguments
-    are those of `ask_each`. Without `given`, all prompts are first asked once, untimed, to store
-    the documents' KV. `on_method` is called before each method. Algorithm 1's oracle has no times.
+    `given`, an earlier result, is kept. Without it, all prompts are first asked untimed, to
+    store the KV of documents. Other arguments are those of `ask_each`. `on_method` is called before
+    each method. Algorithm 1's oracle is asked all prompts at once, so its times do not count.
     """
     found = dict(given or {})
     if not found:

@@ -47,7 +47,7 @@ async def serve_tools(
 
 
 def tool_server(first: Chat) -> MCPServer[Any]:
-    """Return an MCP server of the tools `ask`, `search`, `documents`; all ask `first`'s device."""
+    """Return an MCP server of the tools `ask`, `search` and `documents` on `first`'s device."""
     own, side = first.device, first.device.side
 
     async def ask(question: str, level: Level = "", folder: Folder = "") -> dict[str, Any]:

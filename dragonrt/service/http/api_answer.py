@@ -46,7 +46,7 @@ IMPOSSIBLE = -9999.0  # OpenAI's value for the logarithm of 0
 
 
 def ranked(event: TokenRanked, decode: Callable[[list[int]], str]) -> Json:
-    """Return a decided token and the likeliest ones as an entry of OpenAI's `logprobs`."""
+    """Return a token and its alternatives as an entry of OpenAI's `logprobs`, `decode`d to text."""
 
     def one(token: int, p: float) -> Json:
         text = decode([token])
@@ -335,7 +335,7 @@ def annotations(answer: Answer, cite: Callable[[int, int, Json], Json]) -> list[
 
     `cite(start, end, source)` makes a citation in the API's form, from a range of characters and
     a source as JSON. It is called for each mark and, with the range of the part that used it, for
-    each source without a mark. A number or code that no document has is annotated in any case.
+    each source without a mark. A number or code that no document has gets its own annotation.
     """
     cited: list[Json] = []
     for part in answer.parts:
@@ -362,9 +362,9 @@ def usage(answer: Answer, asked: str, written: str) -> dict[str, int]:
 
 
 def report(reply: Reply, answer: Answer) -> Json:
-    """Return a response's fields `timings`, in llama.cpp's form, and `dragonrt`, all other facts.
+    """Return a response's fields `timings`, in llama.cpp's form, and `dragonrt`, from --json.
 
-    `timings` counts only the device's drafts. `dragonrt` adds `reply`'s warnings to what --json prints.
+    `timings` counts only the device's drafts. `dragonrt` has no texts, but `reply`'s warnings.
     """
     given, prompt_s = _prompt(answer)
     counts = AnswerCounts.of(answer.decoded.records)

@@ -1,6 +1,6 @@
 """Convert a request's JSON body, in any API, to an ApiRequest, or reject it with an ApiError.
 
-An unsupported field is ignored, and the response warns of it unless its value has no effect. A
+An unsupported field is ignored; the response warns of it unless it is harmless, such as `user`. A
 request for another kind of reply, such as audio, is rejected. A null counts as a missing field.
 """
 

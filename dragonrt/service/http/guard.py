@@ -76,7 +76,7 @@ class Guard:
     """ASGI middleware for all routes: it rejects foreign pages, foreign hosts and missing keys.
 
     An Origin that is not among `origins` is rejected, so that pages of other sites cannot send
-    requests. Without `keys` the Host header must name this machine's loopback, or be among `hosts`,
+    requests. Without `keys` the Host header must be localhost, a loopback address or among `hosts`,
     because another site's name could be made to resolve to this machine.
     """
 

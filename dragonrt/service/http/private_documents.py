@@ -38,9 +38,9 @@ READ_S = 60.0
 
 
 def with_uploads(side: SideSettings, directory: Path | None) -> SideSettings:
-    """Create `directory` for uploads; return `side` with it among the documents, index kept fresh.
+    """Create `directory` for uploads; return settings that add it, and index changed documents.
 
-    If it is None, returns `side`. Raises DragonError if `side` has a store, or an index alone.
+    If it is None, returns `side`. DragonError if `side` has a store, or an index without documents.
     """
     if directory is None:
         return side
@@ -78,7 +78,7 @@ class PrivateDocuments:
     async def listing(self, side: LocalSide) -> dict[str, Any]:
         """Return JSON: documents' names (uploads first), the #tags in them, file types to upload.
 
-        `left` is a line on what is not yet indexed; `questions` are examples, for samples only.
+        `left` is a line on what is not yet indexed; `questions` are examples for bundled samples.
         """
         files = await asyncio.to_thread(self._uploaded) if self.changeable else {}
         uploaded = {index_name(self._documents, path): name for name, path in files.items()}
