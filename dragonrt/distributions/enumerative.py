@@ -54,14 +54,14 @@ def is_composition_rank(rank: int, total: int, parts: int) -> bool:
 
 
 def rank_subset(ids: Sequence[int], n: int) -> int:
-    """Return the rank of increasing `ids` among equally large subsets of 0 … n - 1, from 0."""
+    """Return the number in 0 … C(n, k) - 1 that encodes `ids`, k increasing integers below `n`."""
     if 2 * len(ids) > n:
         ids = _complement(ids, n)
     return _rank(ids, 0, len(ids), 0, n)
 
 
 def unrank_subset(rank: int, k: int, n: int) -> list[int]:
-    """Return the k-subset of 0 … n - 1 with the rank `rank` < C(n, k), strictly increasing."""
+    """Return the `k` increasing integers below `n` that `rank_subset` encodes as `rank`."""
     ids: list[int] = []
     if 2 * k > n:
         _unrank(rank, n - k, 0, n, ids)
@@ -71,14 +71,14 @@ def unrank_subset(rank: int, k: int, n: int) -> list[int]:
 
 
 def rank_composition(counts: NDArray[np.int64]) -> int:
-    """Return the rank, from 0, of `counts` among lists of as many counts ≥ 0 with the same sum."""
+    """Return the number ≥ 0 that encodes `counts` among lists of the same length and sum."""
     total = int(counts.sum())
     stars = np.repeat(np.arange(counts.size), counts) + np.arange(total)
     return rank_subset(stars.tolist(), total + counts.size - 1)
 
 
 def unrank_composition(rank: int, total: int, parts: int) -> NDArray[np.int64]:
-    """Return the counts, int64 [parts] of the sum `total`, whose `rank_composition` is `rank`."""
+    """Return the counts, int64 [parts] of sum `total` that `rank_composition` encodes as `rank`."""
     stars = np.array(unrank_subset(rank, total, total + parts - 1), dtype=np.int64)
     return np.bincount(stars - np.arange(total), minlength=parts)
 

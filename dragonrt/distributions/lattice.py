@@ -6,13 +6,10 @@
 | `ksqs:K:L` (SQS 2) | the K most likely | ⌈log2 C(V,K)⌉ + ⌈log2 C(ℓ+K-1, K-1)⌉ |
 | `csqs:BETA:L` (SQS 3) | {x : q(x) ≥ β}, and the most likely | ⌈log2 V⌉ for K, then as K-SQS |
 
-QS is K-SQS with K = V, whose set takes no bits.
-
 C-SQS's threshold is controlled by online conformal prediction. Every token's support is X_n = {x :
 q(x) ≥ β_n}. β falls if more than the wanted mass α was dropped, and rises if less was (SQS Eq.
-(8)). Only accepted tokens move β, so it is stored before each drafted token and rolled back with
-it. As the most likely token always stays, β may rise above 1 + ηα (unlike SQS Lemma 4). Theorem 2
-still holds: it needs only β ≥ -η(1-α).
+(8)). Only accepted tokens move β: it is stored before each drafted token and rolled back with it.
+β may rise above 1 + ηα (unlike SQS Lemma 4), but Theorem 2 needs only β ≥ -η(1-α).
 """
 
 import math
@@ -169,7 +166,11 @@ class LatticeCodec(Codec):
         return lambda: point().distribution()
 
     def read_point(self, reader: BitReader, step: Step = PLAIN) -> Callable[[], LatticePoint]:
-        """Consume the bits of the distribution at `step`; return what builds its LatticePoint."""
+        """Consume a distribution's bits; return a function that computes its LatticePoint.
+
+        Computing it is slow, so a caller first reads and checks the whole payload. The resolution ℓ
+        is that of `step`, or the codec's own if that is None. Raises CodecError for invalid bits.
+        """
         resolution = self._resolution(step)
         k = reader.read(self._size_bits) + 1 if self.k is None else self.k
         if k > self.vocabulary:
@@ -212,7 +213,6 @@ class LatticeCodec(Codec):
 
     @property
     def _size_bits(self) -> int:
-        """The bits of K, if it is sent."""
         return (self.vocabulary - 1).bit_length() if self.k is None else 0
 
 
@@ -229,12 +229,12 @@ class ConformalThreshold:
 
     @classmethod
     def first(cls, beta: float, eta: float, alpha: float, horizon: int | None) -> Self:
-        """Return the first threshold. For a text of `horizon` tokens, its root divides η and α."""
+        """Return a text's first threshold; √`horizon` (tokens), if not None, divides η and α."""
         root = 1.0 if horizon is None else math.sqrt(horizon)
         return cls(beta, eta / root, alpha / root)
 
     def after(self, dropped: float) -> "ConformalThreshold":
-        """Return the next token's threshold; `dropped` is this one's unsent mass: SQS Eq. (8)."""
+        """Return the next token's threshold (SQS Eq. (8)) from the mass `dropped` at this token."""
         return replace(self, beta=self.beta - self.eta * (dropped - self.alpha))
 
 

@@ -1,14 +1,10 @@
-"""Distributions as bits: what a side sends, and what the other side reconstructs from it.
+"""Distributions as bits: the base class of codecs, and the payloads of drafts that they write.
 
-A draft is sampled from the reconstruction ("quantize, then sample", QSV Prop. 1). So the text is
-exact with respect to what was sent, however lossy the codec.
-
-The payload of a message Block has drafted tokens with their distributions. A message Draft has one
-payload, a federated worker's Upload several, each with one distribution and no token.
-
-The bits are the codec's header (a byte, or none if distributions start with their own), the
-distributions, then the tokens. A token is its rank in its distribution's support, or its id. Zero
-bits fill the last byte.
+A draft is sampled from the distribution that the other side will decode (QSV Prop. 1), so that the
+text is exact with respect to what was sent. `encode_block` writes the payload of a message Block,
+drafted tokens with their distributions. `Codec.encode` writes one distribution and no token, for a
+message Draft or Upload. A payload is the codec's header (a byte or none), the distributions, the
+tokens, and zero bits to a whole byte.
 """
 
 from collections.abc import Callable, Sequence
@@ -91,7 +87,7 @@ class BitReader:
         self._position += 8 * count
 
     def check_left(self, bits: int) -> None:
-        """Raise CodecError if more is unread than `bits`, the most that may follow, and padding."""
+        """Raise CodecError if more is unread than padding and `bits`, the most that is needed."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 
@@ -201,7 +197,10 @@ class Codec:
 
 
 def token_bits(codec: Codec, support: Distribution | None) -> int:
-    """Return a token's bits: ⌈log2 n⌉ as a rank in `support` of n tokens, ⌈log2 V⌉ as an id."""
+    """Return how many bits a drafted token takes in a payload: ⌈log2 of its choices⌉.
+
+    They are the tokens of `support` or, if it is None or the codec writes ids, the vocabulary.
+    """
     choices = codec.vocabulary if support is None or codec.tokens_by_id else len(support)
     return (choices - 1).bit_length()
 
@@ -214,7 +213,8 @@ def other_codec(name: str) -> CodecError:
 def block_steps(first: int, count: int, resolutions: Sequence[int] = ()) -> list[Step]:
     """Return the Steps of a block's `count` tokens, the first of which has the index `first`.
 
-    `resolutions` has none, one for all tokens, or one each. Raises CodecError for another number.
+    `resolutions` are denominators ℓ of a lattice codec: none, one for all tokens, or one for each.
+    Raises CodecError for another number of them.
     """
     if len(resolutions) not in (0, 1, count):
         raise CodecError(f"block has {count} tokens but {len(resolutions)} resolutions")

@@ -1,7 +1,6 @@
 """Simulated streams: a pair in one process without delay, and the emulation of a slower link.
 
-A slower link is emulated in both directions at one end: written and received bytes are delayed.
-Latency is one-way: a round trip takes twice as long. The event loop's clock may be virtual.
+One end emulates both directions of a slower link, by delaying bytes that it writes or receives.
 """
 
 import asyncio

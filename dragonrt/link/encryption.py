@@ -8,9 +8,8 @@ Nothing is negotiated, so no downgrade is possible: a side with a key accepts no
     cloud -> device   0030 | e, ee
     both              length (2 bytes) | sealed        as often as needed, at most 65,535 bytes each
 
-A side that cannot accept the other's first message answers with a plaintext Goodbye. Its frame
-begins with two zero bytes, as every frame of a plaintext handshake does, and no Noise message does.
-It is not authenticated, so only its reason is used.
+A side that cannot accept the other's first message answers with a plaintext Goodbye, whose frame
+begins with two zero bytes, as no Noise message does. As it is forgeable, only its reason is used.
 """
 
 import hashlib

@@ -53,7 +53,7 @@ class MarkovChannel:
         self._low = bytearray()  # of the slots so far, 1 for the low rate
 
     def rate_at(self, time_s: float) -> float:
-        """Return the rate in bit/s at `time_s` >= 0."""
+        """Return the rate in bit/s at `time_s` >= 0, in seconds since the link's start."""
         return self._rate(int(time_s / self.rates.slot_s))
 
     def departure_s(self, ready_s: float, bits: float) -> float:
@@ -223,7 +223,7 @@ class LinkModel:
         return self._bandwidth if self._deliveries is None else None
 
     def arrivals(self, now_s: float, size: int) -> list[tuple[float, int]]:
-        """Send `size` bytes at `now_s` behind earlier ones; return (arrival s, bytes) by packet."""
+        """Simulate sending `size` more bytes at `now_s`; return (arrival in s, bytes) by packet."""
         latency = self._latency_s if self._rtts is None else self._rtts.one_way_s(now_s)
         delay = max(0.0, latency + self._jitter.draw_s(now_s, self._generator))
         packets = []

@@ -35,7 +35,7 @@ def new_key(renew: date) -> str:
 
 
 def parse_key(typed: str) -> str:
-    """Return a typed key as `new_key` writes it. Raises LinkError if it was mistyped."""
+    """Return a typed key with the case and dashes of `new_key`. Raises LinkError if mistyped."""
     text = "".join(re.findall(r"[0-9a-z]", typed.lower())).translate(_TYPED)
     line = "-".join(text[start : start + _GROUP] for start in range(0, len(text), _GROUP))
     if not _LINE.fullmatch(line) or set(text) - set(_ALPHABET) or _spell(_content(line)) != line:

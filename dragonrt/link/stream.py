@@ -1,7 +1,6 @@
 """Streams of bytes between the two sides: the interface, and TCP with or without TLS.
 
-Buffers are bounded: `write` never waits, `drain` waits until few bytes are unsent, and an idle
-reader stops the sender at the other end.
+Buffers are bounded: `write` never waits, `drain` does, and an idle reader stops the sender.
 """
 
 import asyncio

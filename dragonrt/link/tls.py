@@ -19,9 +19,9 @@ _MOST = 64 * 1024  # bytes that one `receive` returns
 def server_context(
     certificate: Path | None, private_key: Path | None, authority: Path | None = None
 ) -> ssl.SSLContext:
-    """Return a listener's TLS context, from PEM files. Raises LinkError if one is unusable.
+    """Return a listener's TLS context. Raises LinkError for missing or unusable PEM files.
 
-    The first two must not be None. With an `authority`, clients must show a certificate it signed.
+    With an `authority`, clients must show a certificate that it signed. Only this may be None.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -35,7 +35,11 @@ def server_context(
 def client_context(
     authority: Path | None = None, certificate: Path | None = None, private_key: Path | None = None
 ) -> ssl.SSLContext:
-    """Return a TLS context that trusts `authority` (None: the system's) and shows `certificate`."""
+    """Return a TLS context for the side that connects. Raises LinkError for unusable PEM files.
+
+    It trusts `authority`, or the system's authorities if None. A `certificate` to show the server
+    is needed only if the server asks for one, and comes with its `private_key`.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     if authority is None:
@@ -88,8 +92,7 @@ def last_day(certificate: Path) -> date:
 class TlsStream(Layer):
     """A Stream in TLS over `stream`, for the listening side; writes wait until `secure` has ended.
 
-    asyncio's own TLS reports a connection only after its handshake. With this class the caller
-    knows each connection from its start, and can limit how many are in a handshake.
+    Unlike with asyncio's TLS, the caller can count and limit connections during the handshake.
     """
 
     def __init__(self, stream: Stream, context: ssl.SSLContext) -> None:

@@ -1,4 +1,4 @@
-"""The four modes: protocols by which device and cloud decide the tokens of an answer together."""
+"""The four modes to decide tokens (dragon, speculative, federated, sprinter), found by name."""
 
 from collections.abc import Mapping
 from typing import Any

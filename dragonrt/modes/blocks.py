@@ -1,4 +1,4 @@
-"""A block of drafts: as the device drafts, sends and decides it, and as the cloud reads it."""
+"""Blocks of drafts: Block on the device, ReadBlock on the cloud, Advance for what was decided."""
 
 from __future__ import annotations
 
@@ -180,9 +180,9 @@ class Advance:
     """What changed in the device's text after a draft was computed, or after the cloud's decision.
 
     `decided` are the newly decided tokens. The caller must send `block`, unless None. If `cut`,
-    drafts were dropped, and replies to blocks sent before must be ignored. If the cloud decided a
-    token without a block (a Target) and it contradicted a draft, `verdicts` has (drafts, accepted
-    drafts, next token) of each block sent up to that draft.
+    drafts were dropped, and replies to blocks sent before must be ignored. If that is due to a
+    Target, a token that the cloud decided without a block, `verdicts` has (number of drafts, number
+    accepted, next token) of each sent block, up to the one that the Target contradicts.
     """
 
     decided: tuple[DecidedDraft, ...] = ()
@@ -219,7 +219,7 @@ Judged = VerifyResult | Uploads
 
 
 def block_statistics(answer: AnswerCounts) -> dict[str, Any]:
-    """Return an answer's statistics by name, such as acceptance, in modes that decide by blocks."""
+    """Return the statistics of an answer decided by blocks, by name: counts, shares, bits, ms."""
     return {
         "acceptance": acceptance(answer, "device"),
         "blocks": answer.blocks,

@@ -1,7 +1,6 @@
 """The device's part of modes speculative and sprinter: drafts blocks that one cloud verifies.
 
     draft --block complete--> Block out --Verdict or Target in--> decided, and draft on
-    the cloud is   connected --left--> waiting or alone --joined--> connected
 
 A `Drafting` has what differs by mode: what is drafted, and when a block is complete. `BlockDrafter`
 sends blocks, applies verdicts in order, and continues if the cloud is lost (SPEC 2, 4).
@@ -30,8 +29,7 @@ class Drafting(ABC):
     """How a device drafts in one mode: it requests computations, and applies their results.
 
     `prefix` has the `decided` tokens, then drafts; `sent` has blocks that await verdicts. A
-    BlockDrafter passes a result to `take_draft` or, without a cloud, to `decide_alone`. It drops
-    a result if the prefix that was read has been cut.
+    BlockDrafter passes a result to `take_draft` or, without a cloud, to `decide_alone`.
     """
 
     hidden = False  # whether drafting reads hidden states
@@ -45,7 +43,7 @@ class Drafting(ABC):
         self.sent: deque[Block] = deque()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Keep tokens of question and documents if drafts are copied from them; else do nothing."""
+        """Keep the tokens of question and documents, now read, if drafts are copied from them."""
         return
 
     @property
@@ -54,7 +52,7 @@ class Drafting(ABC):
         """Whether a draft can be computed now; if not, the cloud must send a message first."""
 
     def work(self, rate: float) -> Work:
-        """Return the Work that drafts next; the uplink's `rate` in bit/s may set block lengths."""
+        """Return the Work, forward and postprocessing, that drafts next; uplink `rate` is bit/s."""
         return self.work_after_prefix(self.postprocess(rate))
 
     def work_after_prefix(self, postprocess: Postprocess) -> Work:
@@ -64,7 +62,7 @@ class Drafting(ABC):
 
     @abstractmethod
     def postprocess(self, rate: float) -> Postprocess:
-        """Return what makes drafts of predictions; the uplink's `rate` (bit/s) may set how many."""
+        """Return a function from predictions to drafts; uplink `rate` (bit/s) may limit them."""
 
     @abstractmethod
     def take_draft(self, result: Any) -> Advance:
@@ -298,7 +296,6 @@ class BlockDrafter(Peered):
     def _take_target(
         self, advance: Advance, under_way: Sequence[Block], waited_s: float, now: float
     ) -> None:
-        """Take what the cloud decided, while those blocks were under way behind it."""
         if advance.cut:  # want no answers to them any more
             self._given_up |= {block.round for block in under_way}
         self._take(advance, "target", waited_s, now)
@@ -306,7 +303,6 @@ class BlockDrafter(Peered):
             self._preempt()
 
     def _take(self, advance: Advance, cause: events.Cause, waited_s: float, now: float) -> None:
-        """Publish what was decided, send the block that is complete."""
         drafting = self._drafting
         first = drafting.decided - len(advance.decided)
         for step, decided in enumerate(advance.decided, start=first):

@@ -30,7 +30,10 @@ REMEMBERED = 512  # targets of undecided steps that are kept, by prefix hash
 
 @dataclass(frozen=True, slots=True)
 class DecidedToken:
-    """A token decided in mode dragon, its step's drafts if known, their mixture if computed."""
+    """A token decided in mode dragon. `own` is this side's draft of its step, `theirs` the peer's.
+
+    A draft or the mixture `mixed` is None if unknown. `ruling` says if the cloud gets the token.
+    """
 
     step: int
     token: int
@@ -40,9 +43,10 @@ class DecidedToken:
     ruling: Ruling = DISCLOSED
 
     def event(self, side: Side, cause: Cause, waited: float, share: float) -> TokenDecided:
-        """Return the token's trace event: decided on `side` by `cause` after `waited` seconds.
+        """Return the trace event of this token, decided on `side` by the input `cause`.
 
-        Without a mixture, `share` is the device's part in the token's probability.
+        `waited` is the seconds since the token before was decided. Without a mixture, `share` is
+        the device's part in the token's probability.
         """
         token, mixed, carrier = self.token, self.mixed, None
         own = theirs = None  # whether each side drafted the token, if that is known
@@ -68,7 +72,7 @@ class DecidedToken:
 
 
 def guards_of(setup: DragonSetup) -> Guards | None:
-    """Return the Guards that may withhold tokens from the cloud; None if this side sends drafts."""
+    """Return what checks each token before the cloud gets it (Guards); None if drafts are sent."""
     question, settings = setup.question, setup.settings
     if not setup.keeps_drafts:
         return None
@@ -142,7 +146,7 @@ class Decision:
         return Work(postprocess, peer=peer)
 
     def target(self, own: SideDraft, theirs: SideDraft) -> int | None:
-        """Return an undecided step's target token, to draft after it; None if mixing is slow."""
+        """Return the token that an undecided step will get, to draft on; None if mixing is slow."""
         known = self._targets.get(own.prefix_hash)
         if known is not None:
             return known
@@ -157,7 +161,7 @@ class Decision:
     def compared(
         self, device: float | None, cloud: float | None, *, expected: bool = False
     ) -> None:
-        """Update the moving averages in `acceptance` by a sample for each side, or None if unknown.
+        """Update each side's moving average in `acceptance` by its sample, None if unknown.
 
         A sample is 1 for an accepted and 0 for a rejected draft or, if `expected`, the probability
         of acceptance. Nothing changes if `expected` differs from `DragonSetup.expects_acceptance`.

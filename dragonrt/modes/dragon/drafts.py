@@ -35,14 +35,14 @@ LARGEST_LOSS = 100.0  # of a side's weight in a value, as a logarithm
     },
 )
 class Draft(SessionMessage, frozen=True):
-    """One side's draft of step `step`: token, encoded distribution, relevance (SPEC 1.3).
+    """One side's draft of `step`: token, distribution, relevance (SPEC 1.3).
 
     `prefix_hash` is the hash of the text before `step`, `payload` the encoded distribution. The
     sender's weight follows from `relevance`, its side relevance h̃, plus `kept`, the logarithm of
     the share of weight that it keeps inside a value, such as a date: below 0 if some documents
     contradict it (SPEC 5). The sender has decided the first `step - ahead` tokens;
-    `decided_hash` is the low half of their hash. Times are in microseconds: `decode_us` of the
-    forward (0: none), `time_us` and `echo_us` (see RoundTrip).
+    `decided_hash` is the low half of their hash. Times are in µs or 0: `decode_us` of the
+    forward, `time_us` and `echo_us` for the round trip.
     """
 
     step: Step

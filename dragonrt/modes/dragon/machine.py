@@ -97,7 +97,7 @@ class Dragon(Peered):
     @property
     @override
     def owed(self) -> bool:
-        """Whether only the cloud's draft is missing for the next step. Always False on a cloud."""
+        """Whether a device has drafted the next step and waits, up to a timeout, for the cloud."""
         return self.side == "device" and self._drafts.own_draft(self._drafts.decided) is not None
 
     # The other side comes and goes.
@@ -214,7 +214,7 @@ class Dragon(Peered):
     # Deciding.
 
     def advance(self, cause: events.Cause, now: float) -> None:
-        """Decide the next steps while their drafts are known; events record `cause`, the input."""
+        """Decide the next steps while their drafts are known; the trace has `cause`, the input."""
         drafts = self._drafts
         while self.finish is None and self.ready and self.decides:
             step = drafts.decided

@@ -1,8 +1,8 @@
 """The choice of the side that decides the next step, unless both decide (DRAGON §5, SPEC 1.3).
 
-Greedy placement compares delays. Both sides send a profile of theirs once, each Draft has its own
-delay, and Drafts and Targets have times that measure the round trip. So both sides choose alike.
-Other placements send none of these, and neither do answers at a constant rate of frames.
+Greedy placement compares both sides' delays. So each side sends its usual delay per draft once,
+each Draft carries its own delay, and Drafts and Targets carry times that measure the round trip.
+Other placements need no times, and none are sent with frames at a constant rate.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from dragonrt.traces.events import AggregatorSwitched, Event, LatencyEstimated
 
 
 class Placement:
-    """Chooses the side that decides the next step; a greedy placement does so by measured times."""
+    """Chooses the side that decides the next step; greedy placement compares measured delays."""
 
     def __init__(self, setup: DragonSetup, drafts: Drafts, decision: Decision) -> None:
         settings = setup.settings
@@ -41,7 +41,7 @@ class Placement:
         self._link: tuple[float, float | None] = 0.0, None
 
     def prepared(self, context: int) -> None:
-        """Start delay estimates from the offline profile, if any, at `context` prompt tokens."""
+        """Start estimating this side's delay per draft, if profiled, at `context` prompt tokens."""
         profile = self._setup.resources.profile
         if profile is not None:
             self._estimates.set_profile(self._setup.side, profile.after_context(context))
@@ -61,11 +61,11 @@ class Placement:
         self._link = rtt_s, bits_per_s
 
     def drafted(self, draft: SideDraft) -> None:
-        """Record how long the forward for `draft`, of this side, took: the placement weighs it."""
+        """Record how long this side's forward for `draft` took, for greedy placement to compare."""
         self._estimates.add_sample(self._setup.side, draft.step, draft.decode_s)
 
     def stamped(self, message: Draft, draft: SideDraft, now: float) -> Draft:
-        """Return `message` with `draft`'s delay and sending times, if the placement uses times."""
+        """Return `message` with the delay of `draft` and sending times, for greedy placement."""
         if not self._times:
             return message
         time_us, echo_us = self._round_trip.stamp(now)
@@ -73,7 +73,7 @@ class Placement:
         return replace(message, decode_us=decode_us, time_us=time_us, echo_us=echo_us)
 
     def received(self, message: Draft | Target, now: float) -> None:
-        """Record the delay and round trip in a peer's message, if the placement uses times."""
+        """Record, for greedy placement, the peer's delay per draft and the round trip."""
         if not self._times:
             return
         self._round_trip.received(message.time_us, message.echo_us, now)

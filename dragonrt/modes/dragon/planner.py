@@ -25,8 +25,8 @@ BLOCK = 8  # positions that one forward computes at most along the peer's tokens
 class DraftPostprocess:
     """Implements Postprocess: turns the predictions of a forward into this side's drafts.
 
-    It drafts after each prefix of `span`, then after each token of `guess`, which prompt lookup
-    found, while its drafts equal these tokens. The model's row n reads a chunk of file `files[n]`.
+    It drafts after each prefix of `span`, then after each token of `guess`, found by prompt lookup,
+    until a draft differs from it. KV sequence n of the model reads a chunk of file `files[n]`.
     """
 
     setup: DragonSetup
@@ -128,9 +128,9 @@ class Planner:
         return (first, min(last, first + BLOCK - 1)) if first <= last else None
 
     def computed(self, span: Span, found: list[SideDraft], seconds: float) -> list[SideDraft]:
-        """Queue the drafts `found` by a forward over `span`, unless they no longer fit the prefix.
+        """Queue the drafts `found` by a forward over `span`, unless the prefix has changed there.
 
-        Returns those queued. Their delay is an equal share of `seconds`, 0 for the first forward.
+        Returns those queued. As delay each gets an equal share of `seconds`, 0 in the first call.
         """
         prefix, last = self._drafts.prefix, len(span.tokens)
         # The first one needs no forward, or reads all that was decided: it says nothing of others.

@@ -30,9 +30,9 @@ TRAFFIC = re.compile(r"plain|padded|constant:([^:]+)(?::([1-9][0-9]{0,8}))?")
 
 
 def constant_rate(traffic: str | None) -> tuple[float, int]:
-    """Return (seconds per tick, n) of the constant rate that `--traffic` names; 0 seconds if none.
+    """Parse `--traffic constant:TICK:N` into (seconds per tick, N); 0 seconds for other traffic.
 
-    A frame is sent at every tick; sending stops after a multiple of n ticks. Raises DragonError.
+    One frame is sent at every tick, for a multiple of N ticks, 500 by default. Raises DragonError.
     """
     found = TRAFFIC.fullmatch(traffic or "plain")
     if found is None:
