@@ -87,7 +87,7 @@ class BitReader:
         self._position += 8 * count
 
     def check_left(self, bits: int) -> None:
-        """Raise CodecError if more is unread than padding and `bits`, the most that is needed."""
+        """Raise CodecError if more is unread than `bits`, the most still to read, and padding."""
         if self.left > bits + 7:
             raise CodecError("payload has bits after its last field; discard it")
 

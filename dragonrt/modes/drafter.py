@@ -43,7 +43,7 @@ class Drafting(ABC):
         self.sent: deque[Block] = deque()
 
     def prepared(self, prepared: Prepared) -> None:
-        """Keep the tokens of question and documents, now read, if drafts are copied from them."""
+        """Keep the question's and documents' tokens, once known, if drafts are copied from them."""
         return
 
     @property
