@@ -74,7 +74,7 @@ class Setting:
 
 
 def setting(default: Any, help: str = "", **about: Any) -> Any:
-    """Return a dataclass field with a default and a Setting, made of `help` and `about`."""
+    """Return a dataclass field with a Setting of `help` and, in `about`, its other attributes."""
     return field(default=default, metadata={KEY: Setting(help, **about)})
 
 

@@ -87,7 +87,7 @@ class Changes:
         self._waits, self._latest_s = dict[str, float](), -math.inf
 
     def due(self, now: Stamps, at_s: float) -> bool:
-        """Return if indexing is due at `at_s` s: a changed file has rested, or waited too long."""
+        """Return whether an update is due at second `at_s`, when the files' `stamps` are `now`."""
         last, self._last = self._last, now
         if not (changed := _changed(self._read, now)):
             self._latest_s = at_s + _LATEST_S

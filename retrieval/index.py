@@ -38,7 +38,7 @@ are found at 0.05, 0.1, 0.15 and 0.2, where 31, 42, 50 and 56 % of searches give
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A found chunk: `score` is its cosine with the question, `order` what a search ranks it by."""
+    """A found chunk: `score` is its cosine with the question; a search sorts hits by `order`."""
 
     chunk: Chunk
     score: float
@@ -232,7 +232,8 @@ class Retriever:
     ) -> list[Hit]:
         """Return the `k` most relevant chunks of at least cosine `floor`, best first.
 
-        If `k` is None, return the best and, if nearly as good, the next. `within`: as in `search`.
+        If `k` is None, return the best and, if nearly as good, the second. `within` names the
+        documents to search, in the forms of `Index.search`; "" searches all.
         """
         if len(self.index) == 0 or (k is not None and k < 1):
             return []

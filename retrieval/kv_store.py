@@ -131,10 +131,7 @@ class KvStore:
 
 
 def prune_kv(directory: Path, live: Iterable[str]) -> None:
-    """Delete, after an update, all models' stored KV of chunks whose digest is not in `live`.
-
-    Temporary files of interrupted writes are also deleted, once they are an hour old.
-    """
+    """Delete, after an update, all models' stored KV of chunks whose digest is not in `live`."""
     kept = {f"{digest}.safetensors" for digest in live}
     torn_s = time.time() - _TORN_S
     for folder in (directory / "kv").glob("*/"):

@@ -153,10 +153,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[str]:
 
 
 def read_epub(data: bytes) -> Iterator[Block]:
-    """Yield the blocks of a book, in the reading order of its spine (EPUB 3.3, 4.2 and 5).
-
-    A page without a heading gets its title as one, unless the page before has the same title.
-    """
+    """Yield the blocks of a book, in the reading order of its spine (EPUB 3.3, 4.2 and 5)."""
     with zipfile.ZipFile(BytesIO(data)) as book:
         container = ElementTree.fromstring(book.read("META-INF/container.xml"))
         name = container.findall(".//{*}rootfile")[0].attrib["full-path"]

@@ -62,9 +62,10 @@ class IndexedFile:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The description of an index's snapshot: its settings, number (from 1), counts and dimension.
+    """The description of an index's snapshot: its settings, number (from 1), counts, dimension.
 
     Settings are `documents` (paths), the embedding `model`, its `fingerprint`, `words` per chunk.
+    The counts are `files` and `chunks`; `dimension` is the length of an embedding.
     """
 
     documents: str
@@ -171,7 +172,7 @@ class Store(ABC):
     def prepare_search(self, manifest: Manifest, changed: Collection[int]) -> None:  # noqa: B027
         """Update the database's tables of words and vectors; `commit` calls this at its end.
 
-        `changed` are ids of chunks with new `about` (see IndexedFile). In SQLite triggers do it.
+        `changed` are ids of chunks with new `about` (see IndexedFile). SQLite needs no such update.
         """
 
     @abstractmethod
@@ -260,7 +261,10 @@ class Store(ABC):
                 yield number
 
     def chunks(self, numbers: Collection[int], within: str = "") -> dict[int, Chunk]:
-        """Return {id: chunk}; a chunk's `source` is the first file in `within` that has it."""
+        """Return {id: chunk} of the ids `numbers` whose chunk is in a file that `within` names.
+
+        A chunk's `source` is the first such file. `within` is as in `Index.search`; "" names all.
+        """
         condition, values = _limit(within)
         found: dict[int, Chunk] = {}
         which = f"{_among(numbers)} AND {condition}"
@@ -269,7 +273,7 @@ class Store(ABC):
         return found
 
     def within(self, limit: str) -> set[int]:
-        """Return ids of chunks in files that `limit` names, as "notes/"; RetrievalError if none."""
+        """Return ids of chunks in the file, "folder/" or "#tag" `limit`; RetrievalError if none."""
         condition, values = _limit(limit)
         found = self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
         if not found:
@@ -304,7 +308,7 @@ class Store(ABC):
         return [number for (number,) in self.run(sql, characters)]
 
     def files(self) -> dict[str, tuple[str, str]]:
-        """Return (content hash, stamp) of every indexed file, by its path."""
+        """Return (content hash, stamp of `ingestion.file_stamp`) of every indexed file, by name."""
         rows = self.run("SELECT path, content, stamp FROM files")
         return {_name(path): (content, stamp) for path, content, stamp in rows}
 

@@ -1,11 +1,10 @@
 """Analyse a question: small talk, its language, a task on a whole document, its parts.
 
-Only English is analysed. A list, or a summary by a model that can write one, is made from one
-document, which the task names or the user chose: each chunk is read in a turn of its own.
+Only English is analysed. A task on a document, such as a list, reads each chunk in its own turn.
 
-A question is cut at "and", a comma, a semicolon or the end of a sentence, if the words before ask
-something and those behind begin a question. A doubtful place, such as a relative clause, is not
-cut. That of a bridge is asked first, then the question with the answer in the clause's place.
+A question is cut into parts at "and", a comma, a semicolon or the end of a sentence, if the words
+before ask something and those behind begin a question. Of a bridge, such as "Who runs the firm
+that insures my boat?", the relative clause is asked first: "Which firm insures my boat?"
 """
 
 import re
@@ -96,11 +95,7 @@ _BACKGROUND = re.compile(r"\s*### Task:\n.*\n<chat_history>\n.*</chat_history>\s
 
 
 def is_background(prompt: str) -> bool:
-    """Return whether a prompt is a chat page's own task: a title, tags or follow-up questions.
-
-    The form is that of Open WebUI's tasks. A person's question does not end in that form, even with
-    passages that the page found for it.
-    """
+    """Return whether a prompt is a task by Open WebUI itself, such as to write a title or tags."""
     return _BACKGROUND.fullmatch(prompt) is not None
 
 
@@ -184,7 +179,7 @@ def _plain(text: str) -> str:
 def turns(question: Question, document: str, chunks: int) -> tuple[list[Question], list[Noticed]]:
     """Return a copy of `question` for each chunk of `document`, and a notice if some are not read.
 
-    Of all `chunks`, at most the first 12 are read, each by one copy; the cloud reads no documents.
+    Each copy asks about one of the first 12 of `chunks` chunks; the cloud then reads no documents.
     """
     alone = replace(question, document=document, documents=0)
     asked = [replace(alone, chunk=place) for place in range(min(chunks, MOST_CHUNKS))]

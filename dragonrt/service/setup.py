@@ -42,7 +42,7 @@ class DeviceSetup:
         """Build the setup of a device in mode `mode` from values by the field names of settings.
 
         `own` has fields of SideSettings, NetworkSettings and LinkSettings, `answers` of Question
-        and the mode's settings; `workers` are HOST:PORT[=WEIGHT]. Raises DragonError if invalid.
+        and the mode's settings; `workers` are HOST:PORT[=WEIGHT in mixture]. Raises DragonError.
         """
         entry = entry_named(mode)
         question, how = question_and_settings(mode, answers)
@@ -66,7 +66,10 @@ class CloudSetup:
 
     @classmethod
     def of(cls, own: Values) -> Self:
-        """Build it from values by field name: Side-, Network-, LinkSettings. Raises DragonError."""
+        """Build the setup of a cloud from values by the field names of settings.
+
+        `own` has fields of SideSettings, NetworkSettings and LinkSettings. Raises DragonError.
+        """
         reached = assemble_known(NetworkSettings, own)
         address = reached.cloud_address(assemble_known(LinkSettings, own))
         address.check_listening()  # before minutes of loading
@@ -75,7 +78,7 @@ class CloudSetup:
 
 
 def entry_named(mode: str) -> ModeEntry[Any, Any]:
-    """Return a mode's ModeEntry, its properties and factories. Raises DragonError if unknown."""
+    """Return a mode's ModeEntry, which makes all its objects. Raises DragonError if unknown."""
     if mode not in MODES:
         raise DragonError(f"unknown mode {mode!r}: choose one of {', '.join(MODES)}")
     return MODES[mode]

@@ -82,7 +82,10 @@ class Consent:
         self._given = False
 
     async def given(self, question: str) -> bool:
-        """Return whether `question` may be sent. Ask, also for a disclosure level, until a yes."""
+        """Ask the user whether `question` may be sent to the clouds; return the answer.
+
+        The user may first choose another disclosure level. After a yes nothing is asked again.
+        """
         device = self._chat.device
         if self._given or small_talk(question, device.side.model.name):
             return True

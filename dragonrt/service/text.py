@@ -65,8 +65,8 @@ class JoinedText:
     """The answers to `parts` of a question, joined while they are generated into one text.
 
     A model's refusal of a part is held back until another part has an answer, and then follows its
-    question: "who bred them: I don't know." That of a part "" is never shown. If all are refused,
-    the text is one refusal. `text` is shown so far, `places` are the parts' first indexes in it.
+    question: "who bred them: I don't know." If all parts are refused, only one refusal is shown.
+    `text` is the joined text so far; `places` has the index in it where each part's answer begins.
     """
 
     def __init__(self, parts: Sequence[str], refusal: str) -> None:

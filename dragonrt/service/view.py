@@ -37,7 +37,7 @@ _BEHIND = re.compile(rf"\n\n(?:{_FILES}(?:\n\n?{_NOTES})?|{_NOTES})\Z")
 
 
 def likely_side(piece: Piece) -> str:
-    """Return whose documents gave a piece most of its probability: "device", "cloud" or "both"."""
+    """Return the side that gave 75 % of a piece's probability, "device" or "cloud", else "both"."""
     if piece.device_share >= CLEAR_SHARE:
         return "device"
     return "cloud" if piece.device_share <= 1 - CLEAR_SHARE else "both"
@@ -96,7 +96,7 @@ class AnswerView:
 
 
 def warnings(answer: Answer) -> list[str]:
-    """Return a line that lists the answer's numbers and codes ("E-42") in no document, or []."""
+    """Return [line]: the answer's numbers and codes that no document read contains; [] if none."""
     codes = dict.fromkeys(code.text for code in answer.not_found)
     return [f"Not found in the documents: {', '.join(codes)}"] if codes else []
 
@@ -136,9 +136,9 @@ def cost_line(answer: Answer) -> str:
 
 
 def ledger_line(ledger: Mapping[str, Any]) -> str:
-    """Return the ledger as one line: the bytes, tokens and bits that left the device.
+    """Return the ledger as one line: the bytes, tokens and distributions that left the device.
 
-    It names up to three files that made the answer likelier, with the bits by which they did.
+    It adds by how many bits the own documents, and up to three files, made the answer likelier.
     """
     evidence = ledger["evidence_bits"]
     files = sorted(ledger["files"], key=lambda each: -each["bits"])[:SHOWN_FILES]

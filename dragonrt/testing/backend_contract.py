@@ -79,7 +79,7 @@ class Subject:
 
 
 def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
-    """Return [token, row, value], to compare: log-probabilities of some tokens, hidden state."""
+    """Return predictions to compare, as [position, row, value]: log-probabilities, hidden state."""
     size = found[0].mixed(np.zeros(len(found[0].hidden()), np.float32)).size
     some = np.arange(0, size, 1 + size // MOST_COMPARED)
     log_p = [np.maximum(each.log_probabilities(some), LEAST) for each in found]
@@ -87,7 +87,10 @@ def numbers(found: Tokens[RowLogits]) -> NDArray[np.float32]:
 
 
 class Extension(NamedTuple):
-    """Tokens to append to `rows`; a prediction follows each or, if `prompt`, only the last one."""
+    """Tokens to append to `rows`, the KV sequences of an answer, one per document.
+
+    The backend predicts after each token or, if `prompt`, only after the last one.
+    """
 
     rows: RowSet
     tokens: Tokens[int]
@@ -117,7 +120,7 @@ def extend_together(extensions: Tokens[Extension]) -> list[Extended]:
 
 
 def shapes(on: Subject) -> None:
-    """Assert that extending rows gives one normalized distribution per token and document."""
+    """Assert that each appended token gives one normalized distribution per document."""
     info, line = on.info, on.text(9, 1)
     rows = on.opened()
     found = rows.extend_all(line)

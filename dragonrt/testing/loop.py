@@ -1,9 +1,7 @@
 """An event loop whose clock is virtual: waiting costs nothing and every run is repeatable.
 
-The loop never touches a socket or the wall clock. When nothing is ready it jumps to the next
-timer; when there is no timer either, every task waits for something that cannot happen, and the
-dead-lock is reported with what each task waits for. Work handed to threads would take no virtual
-time, so simulated models charge their decoding delays with timers instead.
+When nothing is ready, the clock jumps to the next timer. Without a timer, a DeadlockError reports
+what each task waits for. Simulated models spend their decoding time on timers, not in threads.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """A cloud and its devices in one process: the real runtime on simulated models and links.
 
-Everything from the stream up is the code that two real processes run: connections, peers,
-sessions, generations. Use it inside `dragonrt.testing.loop.run`.
+The connections, sessions and modes are those of real processes. Use it inside `testing.loop.run`.
 """
 
 import asyncio

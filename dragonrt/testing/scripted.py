@@ -47,7 +47,7 @@ class Script:
         return _distribution(self, side, prefix_hash)
 
     def relevance(self, side: Side, prefix_hash: int) -> float:
-        """Return a side's relevance, 0 to 2; its weight in the mixture is a softmax of these."""
+        """Return a side's relevance after a prefix, 0 to 2; softmax over sides gives weights."""
         if self.worker is not None:
             return (prefix_hash >> (8 + 3 * self.worker) & 0xFF) / 128.0
         if self.steady:
@@ -55,7 +55,7 @@ class Script:
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
 
     def kept(self, side: Side, prefix_hash: int) -> float:
-        """Return the log of the factor, at most 1, on a side's mixture weight; 0 unless `loses`."""
+        """Return the log of the share of its weight that a side keeps: 0 (all) unless `loses`."""
         which = prefix_hash >> (24 if side == "device" else 28) & 0xF
         return {0: -40.0, 1: -1.5}.get(which, 0.0) if self.loses else 0.0
 
@@ -144,7 +144,7 @@ class PrefixVerifier(TokenVerifier):
 
 
 class ScriptedParts:
-    """Base of simulated sides: a marker of withheld tokens, block controllers, PrefixVerifier."""
+    """Base of simulated sides: the marker, controllers and verifiers that modes ask a side for."""
 
     marker = (3, 4)
 
@@ -157,7 +157,7 @@ class ScriptedParts:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedHost(ScriptedParts):
-    """A simulated side without a model, from which a mode prepares its Resources."""
+    """A simulated side as modes see it before an answer: its token count, timeouts and speed."""
 
     side: Side
     vocabulary: int
@@ -176,7 +176,7 @@ def scripted_resources(
     side: Side = "device",
     timeouts: Timeouts = USUAL,
 ) -> Any:
-    """Return the Resources with which a simulated side begins an answer in the mode of `settings`.
+    """Return a simulated side's Resources: what answers in the mode of `settings` need of it.
 
     `vocabulary` is the number of tokens. On a device, `members` has its clouds' mixture weights.
     """
@@ -186,7 +186,7 @@ def scripted_resources(
 
 
 class SimulatedContext(BackendSession):
-    """A BackendSession of a simulated model; each forward takes `delay_s()` on the loop's clock.
+    """Runs an answer's forwards on a simulated model; each takes `delay_s()` of the loop's time.
 
     A forward over several positions takes as long as one over a single position (SPEC 1.7). The
     prediction right after the prompt takes no time, nor does postprocessing. `seconds`, if given,

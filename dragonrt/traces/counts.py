@@ -23,9 +23,9 @@ def is_opening(event: Event) -> bool:
 
 
 def summed(*sources: str, start: float = 0) -> Any:
-    """Declare a field of Counts or AnswerCounts that is a sum over a trace's events.
+    """Declare a field of Counts or AnswerCounts: `start` plus a sum over the trace's events.
 
-    Source "block" counts events with that tag, "block.bits" adds their `bits` to `start`.
+    The source "block" counts events with that tag, "block.bits" sums their field `bits`.
     """
     return field(default=start, metadata={"sources": sources})
 
@@ -39,9 +39,9 @@ class DroppedMass:
     """The probability that C-SQS cut off at `tokens` tokens, with its bound (SQS Thm. 2).
 
     C-SQS sends the probabilities above a threshold, which it adapts at each token. `dropped` sums
-    all others, and `allowed` is the theorem's bound on this sum. `threshold` is the next token's by
-    Eq. (8) of SQS; `follows` is False if a token had another, for which the theorem does not hold.
-    `+` joins two answers; `allowed` grows less if the second begins with the first's `threshold`.
+    all others, and `allowed` is the theorem's bound on this sum. `threshold` is what Eq. (8) of SQS
+    gives for the next token. If any token's real threshold differed from that, `follows` is False
+    and the theorem does not hold. `+` joins two answers.
     """
 
     first: ConformalThreshold
@@ -106,7 +106,7 @@ class Counts:
     `blocks` with `block_tokens` drafts were sent in `bits` bits. `verified` blocks had a result: a
     draft was rejected in `resampled` ones, and `accepted_tokens` of `judged` drafts were accepted.
     The cloud `decoded` tokens while it had no block; in all, its model ran `calls` forwards. In
-    mode `sprinter` the device decided `unverified` tokens alone, `unread` of them after the last
+    mode `sprinter` the device decided `unverified` tokens alone, `unread` of them since the last
     result. `missing` counts, by worker of mode `federated`, the rounds in which it sent nothing.
     """
 
@@ -161,10 +161,10 @@ class AnswerCounts(Counts):
 
     `opened_s` is when the answer began, `begun_s` its current part, `last_s` the latest decision.
     The fields `question_bytes` to `documents_named` count what left the device; `undecided` has
-    (step, token) of sent drafts. `evidence_bits` sums log2 of a token's probability in the mixture
-    over that by the cloud alone, `file_bits` over that in the mixture without each file; `weighed`
-    tokens have both. `revealed` sums, over sent tokens, log2 of the device's probability over the
-    cloud's, each at least 0; it is None if it was not computed.
+    (step, token) of the part's sent drafts. For `weighed` tokens, `evidence_bits` sums log2 of the
+    probability in the mixture over that by the cloud alone, and `file_bits` has a sum for each file
+    with that in the mixture without it. `revealed` sums, over sent tokens, log2 of the device's
+    probability over the cloud's, each at least 0; it is None if it was not computed.
     """
 
     opened: events.AnswerOpened | None = None

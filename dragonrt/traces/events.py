@@ -115,7 +115,7 @@ class TokenDecided(Event, frozen=True, tag="decide"):
 
 
 class TokenRanked(Event, frozen=True, tag="rank"):
-    """A token's `probability` in the mixture and the likeliest `tokens`, if `top_logprobs` asks."""
+    """A token's `probability` in the mixture, and the likeliest `tokens` there, if users ask so."""
 
     step: int
     token: int
@@ -174,7 +174,7 @@ class TargetDecoded(Event, frozen=True, tag="decoded"):
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """A block gets no verdict, as its session ended; `tokens` of its drafts are decided."""
+    """A block will get no verdict any more; its first `tokens` drafts are already decided."""
 
     round: int
     tokens: int
@@ -300,7 +300,7 @@ class AnswerClosed(Event, frozen=True, tag="close"):
     """The answer ended; `finish` is stop, length, cancelled or error.
 
     A device adds the bytes on its connections during the answer, with probes and padding, and the
-    round trip. At a constant rate of frames, messages waited `frame_wait` for one on average.
+    round trip `rtt`. At a constant rate, `frame_wait` is the mean wait of a message for its frame.
     """
 
     finish: str

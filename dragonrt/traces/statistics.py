@@ -22,7 +22,7 @@ class TimedEvent(Generic[E]):
 
 
 def of_type(records: Iterable[Record], kind: type[E]) -> Iterator[TimedEvent[E]]:
-    """Select the events of one type from records; yield each in an At with its time."""
+    """Yield each event of the type `kind` in `records` as a TimedEvent, with its time."""
     return (TimedEvent(each.t, each.event) for each in records if isinstance(each.event, kind))
 
 
@@ -114,7 +114,7 @@ def statistics(
 ) -> dict[str, Any]:
     """Return the figures of a finished answer by name, as `--json` prints them.
 
-    The figures of `of_mode`, which are particular to a mode, come last. None: not measured.
+    `of_mode` returns the mode's own figures, which come last. A figure is None if not measured.
     """
     closed, total_s = answer.closed or AnswerClosed(""), None
     if answer.last_s is not None and answer.opened_s is not None:

@@ -51,8 +51,7 @@ class Fields(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     def clean(self, *names: str) -> None:
         """Blank unprintable characters in the named text fields, and cut the texts to 1024 bytes.
 
-        A new message calls this for texts that people read: the other side then cannot control a
-        terminal. Nothing is refused, so that an error can always be reported.
+        Messages call this for texts that people read, so that no peer can control a terminal.
         """
         for name in names:
             force_setattr(self, name, _one_line(getattr(self, name)))

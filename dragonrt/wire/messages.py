@@ -119,7 +119,7 @@ class Open(SessionMessage, frozen=True):
 class Source(Fields, frozen=True):
     """A document that an answer rests on: title, name of its file, relevance to the question.
 
-    `bits` is log2 of how much likelier it made the answer. Its `sentence` has most of the answer.
+    `bits` is log2 of how much likelier it made the answer; `sentence` shares most words with it.
     """
 
     title: Line
@@ -180,7 +180,7 @@ class Close(SessionMessage, frozen=True):
 
 
 class Conclude(SessionMessage, frozen=True):
-    """The answer is complete: requests a Close of the session, with an Attribution."""
+    """The device reports that the answer is complete, and asks for a Close with its Attribution."""
 
     TYPE: ClassVar[int] = 17
 
