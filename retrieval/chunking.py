@@ -88,7 +88,7 @@ def _gap(space: str) -> int:
 
 
 def tokens_of(word: str) -> int:
-    """Return a word's tokens, estimated from above for any tokenizer, to limit those of a chunk.
+    """Return how many tokens a word has at most in any tokenizer, estimated to limit a chunk's.
 
     Runs of a-z count one per three letters (two if over 15 letters long), other bytes one each.
     """

@@ -1,4 +1,4 @@
-"""Embeddings of texts: unit vectors whose inner product is the relevance of a text to another."""
+"""Load an embedding model, and embed texts as unit vectors: their inner product is relevance."""
 
 import functools
 import hashlib

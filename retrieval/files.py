@@ -79,7 +79,7 @@ def make_directory(path: Path) -> None:
 
 
 def make_private(paths: Iterable[Path]) -> bool:
-    """Remove other users' access to this user's files in `paths`; return whether any was open."""
+    """Remove other users' access to those `paths` that this user owns; return if any changed."""
     narrowed = False
     for path in paths if os.name == "posix" else ():
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The index of documents: many processes search it, while one at a time may update it."""
+"""Make, update and search an index of documents; many may search it while one updates it."""
 
 import hashlib
 import math

@@ -43,7 +43,7 @@ class KvStore:
     """The KV of an index's chunks for one model: `kv/<fingerprint>/<chunk digest>.safetensors`.
 
     Any number of processes read and write, also on many machines that share the directory. When the
-    index's KV exceeds the limit, the least recently read files are deleted.
+    index's KV exceeds `limit` bytes, the least recently read files are deleted.
     """
 
     def __init__(self, directory: Path, fingerprint: str, limit: float = math.inf) -> None:

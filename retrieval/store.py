@@ -273,7 +273,7 @@ class Store(ABC):
         return found
 
     def within(self, limit: str) -> set[int]:
-        """Return ids of chunks in the file, "folder/" or "#tag" `limit`; RetrievalError if none."""
+        """Return ids of chunks of files `limit` names: "notes/", "#tag". RetrievalError if none."""
         condition, values = _limit(limit)
         found = self.run(f"SELECT chunk FROM {_PLACES} WHERE {condition}", *values)
         if not found:

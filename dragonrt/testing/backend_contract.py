@@ -140,7 +140,7 @@ def shapes(on: Subject) -> None:
 
 
 def mixed_is_the_mixture_of_rows(on: Subject) -> None:
-    """Assert that `RowLogits.mixed` is the weighted sum of the rows each time it is called."""
+    """Assert that `RowLogits.mixed` returns the weighted sum of documents' distributions."""
     (after,) = on.opened().extend_all(on.text(1, 2))
     weights = RowWeights([0.5, -1.0, 2.0, 0.0])
     p = np.exp(after.log_probabilities(np.arange(on.info.vocabulary)).astype(np.float64))
@@ -153,7 +153,7 @@ def mixed_is_the_mixture_of_rows(on: Subject) -> None:
 
 
 def rolled_back_equals_recomputed(on: Subject) -> None:
-    """Assert that truncated rows predict as rows that never read the removed tokens."""
+    """Assert that truncated KV rows predict as rows that never read the removed tokens."""
     start, wrong, right = (on.text(n, seed) for n, seed in ((12, 5), (7, 6), (4, 7)))
     rows = on.opened()
     rows.extend(start)
@@ -170,7 +170,7 @@ def rolled_back_equals_recomputed(on: Subject) -> None:
 
 
 def blocks_rows_and_batches_equal_alone(on: Subject) -> None:
-    """Assert that neither block lengths nor other rows of a forward change a row's predictions."""
+    """Assert that a KV row predicts the same, whatever tokens and rows share its forwards."""
     line = on.text(16, 1)
     alone = np.concatenate(
         [numbers([step]) for step in map(on.opened().extend, [[token] for token in line])]

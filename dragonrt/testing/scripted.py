@@ -132,7 +132,7 @@ class ScriptedModel(SimulatedModel):
 
 
 class PrefixVerifier(TokenVerifier):
-    """A simulated predictor, for mode `sprinter`, of a draft's acceptance, from `hidden` alone."""
+    """Predicts a draft's acceptance from the hidden state, for simulations of mode `sprinter`."""
 
     threshold = 0.4
 

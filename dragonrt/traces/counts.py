@@ -162,9 +162,9 @@ class AnswerCounts(Counts):
     `opened_s` is when the answer began, `begun_s` its current part, `last_s` the latest decision.
     The fields `question_bytes` to `documents_named` count what left the device; `undecided` has
     (step, token) of the part's sent drafts. For `weighed` tokens, `evidence_bits` sums log2 of the
-    probability in the mixture over that by the cloud alone, and `file_bits` has a sum for each file
-    with that in the mixture without it. `revealed` sums, over sent tokens, log2 of the device's
-    probability over the cloud's, each at least 0; it is None if it was not computed.
+    probability in the mixture over that by the cloud alone. `file_bits` has such a sum per file,
+    over the probability in the mixture without the file. `revealed` sums, over sent tokens, log2 of
+    the device's probability over the cloud's, each at least 0; it is None if not computed.
     """
 
     opened: events.AnswerOpened | None = None

@@ -115,7 +115,7 @@ class TokenDecided(Event, frozen=True, tag="decide"):
 
 
 class TokenRanked(Event, frozen=True, tag="rank"):
-    """A token's `probability` in the mixture, and the likeliest `tokens` there, if users ask so."""
+    """A token's mixture `probability` and the likeliest `tokens`, if `top_logprobs` is set."""
 
     step: int
     token: int
@@ -174,7 +174,7 @@ class TargetDecoded(Event, frozen=True, tag="decoded"):
 
 
 class BlockOutrun(Event, frozen=True, tag="outrun"):
-    """A block will get no verdict any more; its first `tokens` drafts are already decided."""
+    """A block gets no verdict any more; its first `tokens` drafts are decided."""
 
     round: int
     tokens: int
@@ -300,7 +300,7 @@ class AnswerClosed(Event, frozen=True, tag="close"):
     """The answer ended; `finish` is stop, length, cancelled or error.
 
     A device adds the bytes on its connections during the answer, with probes and padding, and the
-    round trip `rtt`. At a constant rate, `frame_wait` is the mean wait of a message for its frame.
+    round trip `rtt`. `frame_wait` is a message's mean wait for a frame at a constant rate.
     """
 
     finish: str

@@ -180,7 +180,7 @@ class Close(SessionMessage, frozen=True):
 
 
 class Conclude(SessionMessage, frozen=True):
-    """The device reports that the answer is complete, and asks for a Close with its Attribution."""
+    """The answer is complete: the device requests a Close with an Attribution."""
 
     TYPE: ClassVar[int] = 17
 
