@@ -66,10 +66,7 @@ class CloudSetup:
 
     @classmethod
     def of(cls, own: Values) -> Self:
-        """Build the setup of a cloud from values by the field names of settings.
-
-        `own` has fields of SideSettings, NetworkSettings and LinkSettings. Raises DragonError.
-        """
+        """Build it from `own`: values by field of SideSettings, NetworkSettings, LinkSettings."""
         reached = assemble_known(NetworkSettings, own)
         address = reached.cloud_address(assemble_known(LinkSettings, own))
         address.check_listening()  # before minutes of loading
