@@ -86,7 +86,7 @@ class Portions:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """A request to append `tokens` to `rows`; the first `prompt` of them are a prompt.
+    """A request to append `tokens` to each of `rows`; the first `prompt` of them are a prompt.
 
     Attributes:
         piece: prompts are split between forwards only at multiples of so many tokens; 1: anywhere.

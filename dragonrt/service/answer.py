@@ -146,7 +146,7 @@ class Answer:
 
     @property
     def marks(self) -> list[dict[str, Any]]:
-        """Return the Marks as JSON: start, end, side, file, and the chunk's offset in the file."""
+        """Return the sources of words as JSON: start and end in the text, side, file, chunk."""
         return [
             {
                 "start_index": mark.start,

@@ -55,7 +55,7 @@ class Script:
         return (prefix_hash >> (8 if side == "device" else 16) & 0xFF) / 256.0
 
     def kept(self, side: Side, prefix_hash: int) -> float:
-        """Return the log of the share of its weight that a side keeps: 0 (all) unless `loses`."""
+        """Return log of the share of mixture weight that a side keeps: 0 (all) unless `loses`."""
         which = prefix_hash >> (24 if side == "device" else 28) & 0xF
         return {0: -40.0, 1: -1.5}.get(which, 0.0) if self.loses else 0.0
 

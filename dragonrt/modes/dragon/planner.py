@@ -90,7 +90,7 @@ class Planner:
         return min(self._drafts.decided + self._run_ahead, self._max_tokens) - 1
 
     def wanted(self) -> Work | None:
-        """Extend the prefix and return the next forward; None if no further draft is permitted."""
+        """Append known drafts to the prefix, return the next forward, None if no step is free."""
         self.extend()
         next_steps = self.next_steps()
         return None if next_steps is None else self._work(Span.of(self._drafts.prefix, *next_steps))

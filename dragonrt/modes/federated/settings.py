@@ -64,6 +64,6 @@ class FederatedSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederatedResources(Resources):
-    """A side's vocabulary size and timeouts; `members` maps workers to mixture weights above 0."""
+    """A side's vocabulary size, timeouts and, on a device, its workers: name to weight above 0."""
 
     members: Mapping[str, float] = field(default_factory=dict)

@@ -125,9 +125,9 @@ def longest_upload(code: Codec) -> int:
 
 
 class FederatedJudging(Judging):
-    """Answers blocks on a federated worker by its distributions, quantized (SPECFED step 4).
+    """On a worker, answers a block of drafts with its quantized distribution at each draft.
 
-    No sampler has changed them, as the coordinator applies the sampler to their mixture.
+    No sampler has changed these: the device samples from the mixture of all workers (SPECFED 4).
     """
 
     def __init__(
