@@ -7,9 +7,11 @@ import shlex
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from lemminflect import getAllLemmas
 
 from dragonrt.cli import main
 from dragonrt.cli.options import REMOVED
@@ -30,6 +32,10 @@ MARKS = 7
 """Colons and semicolons in 100 sentences. Prose that has more of them leaves out its verbs."""
 IDIOM = re.compile(r"\b(?:told|tells?|stands?|go(?:es)? on|beside|so many|is said)\b")
 """Words for which the field, or plain English, has a clearer one."""
+NOUN_FOLLOWS = re.compile("an?|any|at|by|each|every|for|from|in|its|no|o[fn]|the|their|with")
+"""Words behind which a word such as *forward* or *rows* is no verb."""
+VERBLESS = ("A GPU.", "The tokenizer, with added and special tokens.")
+"""Items of lists that name a thing."""
 CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -128,13 +134,37 @@ def test_the_readme_has_a_line_for_every_package() -> None:
 
 
 def prose(page: Path) -> str:
-    """The text without code, tables, headings and the targets of links."""
-    text = CODE.sub("", page.read_text("utf-8"))
-    return re.sub(r"^ *\|.*$|^#.*$|`[^`]*`|\]\([^)]*\)|<[^>]*>", "", text, flags=re.MULTILINE)
+    """The text with X for code, without tables, headings and the targets of links."""
+    text = re.sub("`[^`]*`", "X", CODE.sub("", page.read_text("utf-8")))
+    return re.sub(r"^ *\|.*$|^#.*$|\]\([^)]*\)|<[^>]*>", "", text, flags=re.MULTILINE)
+
+
+def verbless(text: str) -> list[str]:
+    """The sentences without a word that can be a verb where it is; headings in a line are none."""
+    text = re.sub(r"\*\*[^*]*\.\*\*|\*|^ *(?:-|\d+\.) ", "", text, flags=re.MULTILINE)
+    parts = re.split(r"\n\s*\n|(?<=[.!?])\s+(?=[A-Z])", text)
+    sentences = [" ".join(part.split()) for part in parts if part.rstrip().endswith(".")]
+    return [each for each in sentences if each != "." and not has_verb(each)]
+
+
+def has_verb(sentence: str) -> bool:
+    words = re.findall(r"[a-z]+", sentence.lower())
+    return any(
+        "VERB" in getAllLemmas(word) and not NOUN_FOLLOWS.fullmatch(before)
+        for before, word in pairwise(["", *words])
+    )
+
+
+@pytest.mark.parametrize("sentence", ["Its port.", "Of each forward.", "A line a claim."])
+def test_a_sentence_without_a_verb_is_found(sentence: str) -> None:
+    assert verbless(f"This is a sentence. {sentence} So is this.") == [sentence]
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 class TestProse:
+    def test_sentences_have_verbs(self, page: Path) -> None:
+        assert set(verbless(prose(page))) <= {*VERBLESS}
+
     def test_sentences_are_not_chained_by_colons(self, page: Path) -> None:
         text = prose(page)
         sentences = len(re.findall(r"[.!?](?=[\s)*\"]|$)", text))
