@@ -79,11 +79,11 @@ class Changes:
 
     A changed file is due when it has the same stamp twice in a row, for files are often written in
     several steps. A file that changes often waits, so that reading it takes 2 % of the time. Every
-    change is due 64 s after the last update or the last look that found no change.
+    change is due 64 s after the last update or the last scan that found no change.
     """
 
     def __init__(self) -> None:
-        self._read = self._last = Stamps({"": ()})  # as no look finds it
+        self._read = self._last = Stamps({"": ()})  # as no scan finds it
         self._waits, self._latest_s = dict[str, float](), -math.inf
 
     def due(self, now: Stamps, at_s: float) -> bool:

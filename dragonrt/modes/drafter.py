@@ -192,9 +192,9 @@ class BlockDrafter(Peered):
     def _end_blocks(self) -> None:
         """Report what is accepted of blocks that no verdict will come for."""
         for block in self._drafting.sent:
-            stand = min(block.count, self._drafting.decided - block.step)
-            if stand > 0:
-                self.emit(events.BlockOutrun(block.round, stand))
+            decided = min(block.count, self._drafting.decided - block.step)
+            if decided > 0:
+                self.emit(events.BlockOutrun(block.round, decided))
 
     # Drafting.
 

@@ -122,10 +122,10 @@ class Answer:
     def _cited(self) -> list[tuple[Side, wire.Source]]:
         if is_refusal(self.text, self.refusal):
             return []
-        read, moved, asked = self.decoded.passages, self.decoded.evidence, self.decoded.question
-        own = cited(read, moved.files, self.text, asked.prompt)
+        read, evidence, asked = self.decoded.passages, self.decoded.evidence, self.decoded.question
+        own = cited(read, evidence.files, self.text, asked.prompt)
         theirs = (each.sources for each in self.decoded.attributions if each is not None)
-        found = shown_sources(own, dict.fromkeys(chain.from_iterable(theirs)), moved.other)
+        found = shown_sources(own, dict.fromkeys(chain.from_iterable(theirs)), evidence.other)
         return [each for each in found if asked.document or is_related(each[1], asked.prompt)]
 
     @property
@@ -139,9 +139,9 @@ class Answer:
         """Return the Marks of this text in order: runs of words, each with its source."""
         found = []
         for part in self.parts:
-            answer, moved = part.decoded, part.start - self.start
+            answer, shift = part.decoded, part.start - self.start
             for mark in marks(part.pieces, answer.passages, answer.evidence, part._cited):
-                found.append(replace(mark, start=mark.start + moved, end=mark.end + moved))
+                found.append(replace(mark, start=mark.start + shift, end=mark.end + shift))
         return found
 
     @property
@@ -166,8 +166,8 @@ class Answer:
         """
         found = []
         for part in self.parts:
-            moved = part.start - self.start
-            found += [replace(c, start=c.start + moved, end=c.end + moved) for c in part._missing()]
+            shift = part.start - self.start
+            found += [replace(c, start=c.start + shift, end=c.end + shift) for c in part._missing()]
         return found
 
     def _missing(self) -> list[Code]:
@@ -190,8 +190,8 @@ class Answer:
         bits: dict[str, float] = {}
         for part in self.parts:
             files = dict.fromkeys(passage.file for passage in part.decoded.passages)
-            moved = AnswerCounts.of(part.decoded.records).file_bits
-            for name, each in zip(files, moved, strict=False):
+            in_part = AnswerCounts.of(part.decoded.records).file_bits
+            for name, each in zip(files, in_part, strict=False):
                 bits[name] = round(bits.get(name, 0.0) + each, 2)
         del left["evidence_bits_of_files"]
         return {**left, "files": [{"file": name, "bits": each} for name, each in bits.items()]}

@@ -174,12 +174,12 @@ class Device:
 
         Raises DragonError if the mode needs a side that is absent (see `complete`).
         """
-        resources, carry = self.complete(), entry_of(self.settings).next_resources
+        resources, entry = self.complete(), entry_of(self.settings)
 
         def take(record: Record) -> None:
             on_record(record)
             if isinstance(record.event, AnswerClosed):
-                self.resources = carry(resources, session.answer.records)
+                self.resources = entry.next_resources(resources, session.answer.records)
 
         session = ClientSession(
             self.side, self.connectors, question, self.settings, resources, take
