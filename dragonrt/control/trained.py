@@ -180,7 +180,7 @@ class Learned(Controller):
 
     @classmethod
     def load(cls, path: Path) -> Self:
-        """Load a controller from NAME.safetensors and NAME.json; `path` is NAME or either file."""
+        """Load NAME.safetensors and NAME.json; `path` is NAME or one file. Raises ControlError."""
         return load("controller", path, cls._read)
 
     @classmethod
@@ -347,7 +347,7 @@ class Verifier(TokenVerifier):
 
 
 def fitting_verifier(file: str | None, draft: str, target: str) -> Verifier:
-    """Load the verifier for two models' fingerprints from `file`, or find it if `file` is None."""
+    """Load two models' verifier from `file`; find it if that is None. Raises ControlError."""
     if file is None:
         return Verifier.for_pair(draft, target)
     given = Verifier.load(Path(file))

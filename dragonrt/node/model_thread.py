@@ -145,7 +145,7 @@ class ModelThread(JobThread):
             self.count_open(0, -1, client)
 
     async def read(self, make: Make[T], client: Client = ()) -> T:
-        """Run the Request that `make` builds, in `client`'s fair share; return its result."""
+        """Run the Request of `make` for `client`; return its result. Cancelling preempts it."""
         with self.preparing(client):
             return await self._read(make, Preemption(), client)
 

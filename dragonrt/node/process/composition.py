@@ -92,7 +92,7 @@ def update_index(
     on_progress: Callable[[Progress], None] = lambda now: None,
     on_portion: Callable[[Report], bool] | None = None,
 ) -> Report | None:
-    """Index a side's changed documents; return a report, or None if the side has no documents.
+    """Index changed documents; return a report, None if a side has none. Raises DragonError.
 
     `on_portion` gets a report when more chunks are searchable; if it returns False, updating ends.
     """
